@@ -13,7 +13,10 @@ import torch
 from ogc_plan.adapters.pytorch import plan_of, predict, within_budget
 from ogc_plan.adapters.pytorch.binding.bound_module import runner_of
 from ogc_plan.adapters.pytorch.execution.codegen import EventKind
+from ogc_plan.adapters.pytorch.execution.request_trace import Request, RequestTrace
 from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
+from ogc_plan.adapters.pytorch.execution.step_space import StepSpace
+from ogc_plan.adapters.pytorch.memory.caching_allocator import AllocatorSettings, CachingAllocator
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -404,6 +407,74 @@ def test_fillers_run_no_operator_which_deterministic_algorithms_would_fill_them_
     with pool().entered(), Calls() as calls:
         found = pool().fill(1 << 20)
     assert (len(found), calls.made) == (1, [])
+
+
+UNET = (256, (32, 64, 128, 256))
+
+
+@pytest.mark.parametrize("kind", [False, True], ids=["plain", "expandable"])
+def test_plans_for_several_shapes_stay_within_their_budget_in_turn(kind: bool) -> None:
+    expandable(kind)
+    module = within_budget(unet_case(2, *UNET).build().cuda(), budget=(budget := 290_000_000), optimizer="sgd")
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    for batch in (2, 1, 2, 1, 1, 2):
+        step(module, unet_case(batch, *UNET).arguments(0, "cuda"))
+    arguments = 2 * MIB  # one segment, where those of two batches are there at a time
+    assert (len(runner_of(module).plans), torch.cuda.max_memory_reserved() <= budget + arguments) == (2, True)
+
+
+def held(pool: StepPool, nbytes: int) -> Tensor:
+    """Memory of the pool, as a gradient that outlives a step."""
+    with pool.entered():
+        return torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+
+
+class LookedAt(StepSpace):
+    """Space of a step with one large request; counts how often it was compared with the pool."""
+
+    looks = 0
+
+    @classmethod
+    def of(cls, nbytes: int, *, small: int = 0, most_nbytes: int | None = None) -> LookedAt:
+        smalls = [Request(key, MIB // 2) for key in range(1, small + 1)]
+        requests = (Request(0, nbytes), *smalls, *(Request(key, 0) for key in range(small + 1)))
+        trace = RequestTrace(requests, (), (0,) * len(requests))
+        return cls(trace, nbytes, nbytes, AllocatorSettings(), most_nbytes)
+
+    def is_within(self, pool: CachingAllocator) -> bool:
+        self.looks += 1
+        return super().is_within(pool)
+
+
+@pytest.mark.parametrize("cycle", [2, 3, 4, 8])
+def test_the_first_of_some_steps_that_accumulate_gets_its_segment(cycle: int) -> None:
+    own, space = StepPool(torch.device("cuda", 0)), LookedAt.of(40 * MIB)
+    gradients = [held(own, 2 * MIB)]
+    for number in range(200):
+        if number % cycle == cycle - 1:
+            gradients.clear()
+        own.require(space)
+        gradients = gradients or [held(own, 2 * MIB)]
+    assert [segment["total_size"] for segment in segments_of(own.id)] == [40 * MIB]
+
+
+@pytest.mark.parametrize(("most", "empties"), [(40, True), (44, False)], ids=["beyond", "within"])
+def test_a_step_empties_a_pool_in_which_it_would_exceed_its_budget(most: int, empties: bool) -> None:
+    own, space = StepPool(torch.device("cuda", 0)), LookedAt.of(20 * MIB, small=8, most_nbytes=most * MIB)
+    own.require(LookedAt.of(40 * MIB))
+    foreseen = own.replaces(space)
+    own.require(space)
+    assert (foreseen, own.reserved_nbytes) == (empties, (20 if empties else 40) * MIB)
+
+
+def test_steps_that_take_turns_are_compared_with_the_pool_once() -> None:
+    own = StepPool(torch.device("cuda", 0))
+    spaces = [LookedAt.of(nbytes * MIB, most_nbytes=60 * MIB) for nbytes in (40, 20, 30)]
+    for _ in range(5):
+        for space in spaces:
+            own.require(space)
+    assert [space.looks for space in spaces] == [0, 1, 1]
 
 
 def test_threads_step_at_the_same_time() -> None:

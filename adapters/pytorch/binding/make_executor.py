@@ -30,10 +30,11 @@ from ..onnx_module.module import OnnxModule
 from ..step.annotate import Annotated, annotate
 from ..step.step_graph import TracedStep
 from ..unbind import original
+from .card_overhead import CardOverhead, card_overhead
 from .kept_steps import SCALED_NOTE, meter_with, noted, of_same_structure, with_times_of
 from .messages import tell, warn_of_the_card, warn_of_the_optimizer
 from .plan_of_file import on_calls
-from .request import Request, overhead_of
+from .request import Request
 
 _PATIENCE_S = 1.0
 """Planning that takes no longer shows no progress."""
@@ -104,7 +105,8 @@ def _planned(
         as_known = _annotated_as(step, known)
         plan = known.get(as_known.annotation.graph.fingerprint)
         if plan is not None:
-            return _checked(plan, module, as_known)
+            overhead = card_overhead(request, module, args, kwargs, as_known, plan.graph)
+            return _checked(plan, module, as_known, overhead)
         annotated = annotated or as_known  # measured, since no plan has its fingerprint
     like = of_same_structure(step, kept) if profile is None else []
     if annotated is None:
@@ -121,7 +123,7 @@ def _planned(
         grad_accumulation=request.grad_accumulation,
         profile=profile,
     )
-    overhead = overhead_of(request, module, args, kwargs, annotated, prepared.training)
+    overhead = card_overhead(request, module, args, kwargs, annotated, prepared.training)
     limits: dict[str, Any] = {
         "scope": request.scope,
         "headroom": request.headroom,
@@ -151,7 +153,7 @@ def _planned(
                 raise KeyboardInterrupt from None
     if scaled:
         made = noted(made, f"{SCALED_NOTE}{like[0].plan.model.fingerprint[:12]}")
-    return Executor(module, made, annotated)
+    return Executor(module, made, annotated, overhead.placed(made) if overhead is not None else None)
 
 
 def _free_idle_memory() -> None:
@@ -179,10 +181,10 @@ def _annotated_as_profiled(step: TracedStep, profile: StepProfile) -> Annotated:
     return annotated
 
 
-def _checked(plan: Plan, module: nn.Module, annotated: Annotated) -> Executor:
+def _checked(plan: Plan, module: nn.Module, annotated: Annotated, overhead: CardOverhead | None = None) -> Executor:
     _refuse_other_graphs(plan, annotated, module)
     pipeline.check(plan.graph, plan.costs, plan)
-    return Executor(module, plan, annotated)
+    return Executor(module, plan, annotated, overhead.placed(plan) if overhead is not None else None)
 
 
 def _annotated_as(step: TracedStep, fingerprints: Collection[str]) -> Annotated:

@@ -29,6 +29,7 @@ from .outside_writes import content, read_by_recomputation_alone
 from .partial_backward import Backward, Given, PartialBackwards, full_backward
 from .retrace import Retrace, never
 from .step_pool import StepPool
+from .step_space import StepSpace
 
 aten = torch.ops.aten
 
@@ -42,14 +43,14 @@ class Room:
     With fillers it is planned for a pool that nothing is in; ``gradients`` are the primals whose gradients would be.
     """
 
-    def __init__(self, pool: StepPool, segment_nbytes: int, gradients: Sequence[int]) -> None:
-        self.pool, self._segment_nbytes, self._gradients = pool, segment_nbytes, gradients
+    def __init__(self, pool: StepPool, space: StepSpace, gradients: Sequence[int]) -> None:
+        self.pool, self._space, self._gradients = pool, space, gradients
 
     def begin(self, run: Run, primals: list[torch.Tensor]) -> None:
-        """Have the segment for a step that begins."""
+        """Have the space for a step that begins."""
         leaves = (primals[i] for i in self._gradients)
         unused = all(leaf.grad is None for leaf in leaves if leaf.is_leaf)
-        self.pool.begin(run, self._segment_nbytes, is_unused=unused)
+        self.pool.begin(run, self._space, is_unused=unused)
 
 
 class Executable:

@@ -29,7 +29,8 @@ from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Filling, Program, generate
 from .fillers import with_less_reserved
 from .request_trace import RequestTrace, accumulating_trace, request_trace
-from .step_pool import StepPool, best_segment, two_steps
+from .step_pool import StepPool
+from .step_space import StepSpace, best_segment, two_steps
 
 LARGEST_CONTEXT = 1 << 30
 """What the device has in use beyond this, beside this allocator, is taken to be that of other processes."""
@@ -98,13 +99,10 @@ class Present:
 
 
 class Placed(NamedTuple):
-    """The program of a plan, and the bytes of the segment of the step pool that suits it.
-
-    The segment is None for a step that uses the default pool.
-    """
+    """The program of a plan, and what it takes of the step pool; None for a step that uses the default pool."""
 
     program: Program
-    segment_nbytes: int | None
+    space: StepSpace | None
 
 
 def placed(annotated: Annotated, plan: Plan) -> Placed:
@@ -128,26 +126,28 @@ def placed(annotated: Annotated, plan: Plan) -> Placed:
     trace = (accumulating_trace if plan.budget.grad_accumulation else request_trace)(step, program, meter)
     segment_nbytes, reserved_nbytes = best_segment(trace, settings)
     better = with_less_reserved(trace, reserved_nbytes, settings) if bounds_total else None
-    if better is None:
-        return Placed(program, segment_nbytes or None)
-    filling = Filling(better.fillers, StepPool.of(device_of(step)).fill)
-    return Placed(generate(step, plan.schedule, fillers=filling), better.segment_nbytes)
+    if better is not None:
+        filling = Filling(better.fillers, StepPool.of(device_of(step)).fill)
+        program = generate(step, plan.schedule, fillers=filling)
+        trace, segment_nbytes, reserved_nbytes = better.trace, better.segment_nbytes, better.reserved_nbytes
+    space = StepSpace(trace, segment_nbytes, reserved_nbytes, settings) if segment_nbytes else None
+    return Placed(program, space)
 
 
-def card_memory(annotated: Annotated, program: Program, segment_nbytes: int | None, present: Present) -> CardMemory:
+def card_memory(annotated: Annotated, program: Program, space: StepSpace | None, present: Present) -> CardMemory:
     """What two steps in a row need at most of their CUDA device, from the present state of the allocator.
 
     They run on the current stream: what is cached for other streams is not theirs. The allocator's settings are ones
-    that the model knows (`unknown_setting`). ``segment_nbytes`` is what `placed` gave.
+    that the model knows (`unknown_setting`). ``program`` and ``space`` are what `placed` gave.
 
     Calls that were not measured before are measured now.
     """
     step, meter, device = annotated.step, annotated.meter, device_of(annotated.step)
     meter.measure(step.calls)
     kept_nbytes = _take_workspaces(annotated, program)
-    pool = None if segment_nbytes is None else StepPool.of(device)
+    pool = None if space is None else StepPool.of(device)
     if pool is not None and not pool.usable():
-        pool = None
+        pool = space = None
     free, total = torch.cuda.mem_get_info(device)
     segments = torch_private.cuda_segments(device)
     if present.accumulates and not present.gradients:
@@ -162,12 +162,12 @@ def card_memory(annotated: Annotated, program: Program, segment_nbytes: int | No
         its = segment["segment_pool_id"] in serving and segment["stream"] == stream
         (served if its else elsewhere).append(segment)
     known = _settings()
-    pools = _pools(served, known, pool, segment_nbytes or 0)
+    pools = _pools(served, known, space, device)
     own = {block.address: block for block in pools.blocks((*present.tensors, *present.gradients))}
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
     others -= sum(block.nbytes for block in own.values())
     reserved = sum(segment["total_size"] for segment in segments)
-    below = _pools(served, replace(known, descending=True), pool, segment_nbytes or 0)
+    below = _pools(served, replace(known, descending=True), space, device)
     peak, other = (_peak(state, present, trace) for state in (pools, below))
     return CardMemory(
         min(LARGEST_CONTEXT, max(0, total - free - reserved)),
@@ -205,17 +205,18 @@ class _Pools(NamedTuple):
 
 
 def _pools(
-    segments: Iterable[dict[str, Any]], known: AllocatorSettings, pool: StepPool | None, segment_nbytes: int
+    segments: Iterable[dict[str, Any]], known: AllocatorSettings, space: StepSpace | None, device: torch.device
 ) -> _Pools:
     """The pools as the segments of a snapshot say; the peaks are of both together."""
     default = from_snapshot(segments, known)
-    if pool is None:
+    if space is None:
         return _Pools(default, default)
-    if pool.replaces(segment_nbytes):
+    pool = StepPool.of(device)
+    if pool.replaces(space):
         default.empty_cache()
-    own = pool.model(segment_nbytes, known)
+    own = pool.model(space, known)
     default.count_with(own)
-    return _Pools(default, own, segment_nbytes if pool.takes(segment_nbytes) else 0)
+    return _Pools(default, own, space.segment_nbytes if pool.takes(space) else 0)
 
 
 def _peak(pools: _Pools, present: Present, trace: RequestTrace) -> Usage:

@@ -33,7 +33,7 @@ from ..unbind import original
 from .attachment import Attachment, ChangedModuleError, Described, InputMismatchError, Order, VaryingStepError
 from .autograd_function import Executable, Room
 from .backend_switches import kernels_chosen, kernels_traced
-from .card_memory import CardMemory, Present, card_memory, placed, unknown_setting
+from .card_memory import CardMemory, Placed, Present, card_memory, placed, unknown_setting
 from .codegen import EventKind, Program
 from .module_settings import settings_of
 from .partial_backward import PartialBackwards
@@ -53,12 +53,12 @@ class Checked:
 class Executor:
     """Runs the planned step of one architecture on any module attached to it."""
 
-    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated) -> None:
+    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated, placed_as: Placed | None = None) -> None:
         self.plan = plan
         step, visible = annotated.step, annotated.visible
         self._annotated = annotated
         self.visible_costs = visible_costs(plan.costs, visible)
-        self.program, self._segment_nbytes = placed(annotated, plan)
+        self.program, self._space = placed(annotated, plan) if placed_as is None else placed_as
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
         self._executable = Executable(step, self.program, partial_backwards, self._room(step))
         self._joint, self._order = step.joint, Order(step.joint.primals)
@@ -113,7 +113,7 @@ class Executor:
         if device_of(self._annotated.step).type != "cuda" or unknown_setting() is not None:
             return None
         present = Present.of(module.parameters(), module.buffers(), accumulates=accumulates)
-        return card_memory(self._annotated, self.program, self._segment_nbytes, present)
+        return card_memory(self._annotated, self.program, self._space, present)
 
     def __call__(self, attachment: Attachment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One forward, with the plan's backward as its history. Raises InputMismatchError."""
@@ -171,13 +171,13 @@ class Executor:
         return pytree.tree_unflatten([results[output] for output in self._joint.leaf_outputs], self._joint.out_spec)
 
     def _room(self, step: TracedStep) -> Room | None:
-        if self._segment_nbytes is None:
+        if self._space is None:
             return None
         events = (*self.program.forward_events, *self.program.backward_events)
         filled = any(event.kind is EventKind.FILL for event in events)
         counted = filled and not self.plan.budget.grad_accumulation
         parameters = [i for i, primal in enumerate(step.joint.primals) if primal.kind == "parameter"]
-        return Room(StepPool.of(device_of(step)), self._segment_nbytes, parameters if counted else ())
+        return Room(StepPool.of(device_of(step)), self._space, parameters if counted else ())
 
     def _check_switches(self) -> None:
         switches = kernels_traced()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ..memory.caching_allocator import AllocatorSettings, least_remainder_nbytes
 from .request_trace import NO_CALL, Request, RequestTrace
-from .step_pool import PAGE, reserves, segment_sizes
+from .step_space import PAGE, reserves, segment_sizes
 
 Fillers = Mapping[int, tuple[int, ...]]
 """By the number of a call in a program (`codegen.Event`), the bytes of each filler that is held during it."""
@@ -154,10 +154,15 @@ class _Segment:
 
 
 class Filled(NamedTuple):
-    """Fillers of a step, and the bytes of the segment that serves it with them."""
+    """Fillers of a step, the bytes of the segment that serves it with them, and all that it reserves.
+
+    ``trace`` has the requests of the step with them.
+    """
 
     fillers: Fillers
     segment_nbytes: int
+    reserved_nbytes: int
+    trace: RequestTrace
 
 
 @lru_cache(maxsize=16)
@@ -183,9 +188,10 @@ def with_less_reserved(trace: RequestTrace, reserved_nbytes: int, settings: Allo
             fillers, serves_all = _searched(step, segment_nbytes, {})
         if not serves_all:
             break
-        taken = reserves(with_fillers(trace, fillers), segment_nbytes, settings)
+        filled = with_fillers(trace, fillers)
+        taken = reserves(filled, segment_nbytes, settings)
         if taken < reserved_nbytes:
-            best, reserved_nbytes = Filled(fillers, segment_nbytes), taken
+            best, reserved_nbytes = Filled(fillers, segment_nbytes, taken, filled), taken
     return best
 
 

@@ -20,21 +20,19 @@ import contextlib
 import threading
 import weakref
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import ClassVar, Protocol
 
 import torch
 
 from .. import torch_private
-from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator, from_snapshot
-from .request_trace import RequestTrace
+from ..memory.caching_allocator import AllocatorSettings, CachingAllocator, from_snapshot
+from .step_space import StepSpace, fresh
 
-_SHARES = (1.0, 1.005, 1.01, 1.015, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)
-"""Sizes of the segment that are tried, as shares of the peak of large requests."""
-PAGE = 2 << 20
-"""Segments are multiples of this many bytes."""
-_LONGEST_WAIT = 1024
-"""After at most so many steps the pool is looked at again that was in use when a larger segment was wanted."""
+_LONGEST_WAIT = 1021
+"""After at most so many steps the pool is looked at again that was in use when another segment was wanted.
+
+A prime: of a cycle of steps that accumulate gradients, it falls on each in turn.
+"""
 
 
 class PendingStep(Protocol):
@@ -69,6 +67,7 @@ class StepPool:
         self._runs: list[weakref.ref[PendingStep]] = []
         self._takes_fillers = False
         self._wait, self._waited = 1, 0
+        self._known: set[StepSpace] = set()  # of steps that stay within their budgets in the pool as it is
 
     @classmethod
     def of(cls, device: torch.device) -> StepPool:
@@ -111,40 +110,46 @@ class StepPool:
         if not self._users:
             self.release()
 
-    def replaces(self, segment_nbytes: int) -> bool:
-        """Whether a step that requires a segment would empty the pool first."""
-        return self.takes(segment_nbytes) and self.reserved_nbytes > 0
+    def replaces(self, space: StepSpace) -> bool:
+        """Whether a step that begins now would empty the pool first."""
+        return self.takes(space) and self.reserved_nbytes > 0
 
-    def model(self, segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
-        """A model of the pool as a step finds it that requires a segment."""
-        if self.takes(segment_nbytes):
-            return fresh(segment_nbytes, settings)
-        return from_snapshot(torch_private.pool_segments(self.id, self.device), settings, self.id)
+    def model(self, space: StepSpace, settings: AllocatorSettings) -> CachingAllocator:
+        """A model of the pool as a step finds it that begins now."""
+        return fresh(space.segment_nbytes, settings) if self.takes(space) else self._as_it_is(settings)
 
-    def takes(self, segment_nbytes: int) -> bool:
-        """Whether a step that requires a segment would take a new one."""
-        return segment_nbytes > self._segment_nbytes and self._waited + 1 >= self._wait and not self._in_use()
+    def takes(self, space: StepSpace) -> bool:
+        """Whether a step that begins now would take a new segment."""
+        if self._suits(space) or self._waited + 1 < self._wait or self._in_use():
+            return False
+        return space.segment_nbytes > self._segment_nbytes or not space.is_within(self._as_it_is(space.settings))
 
-    def begin(self, run: PendingStep, nbytes: int, *, is_unused: bool) -> None:
-        """Have a segment for a step that begins. ``is_unused`` is whether no gradients of others live in the pool.
+    def begin(self, run: PendingStep, space: StepSpace, *, is_unused: bool) -> None:
+        """Have the space for a step that begins. ``is_unused`` is whether no gradients of others live in the pool.
 
         Steps that run from now on have fillers if this one finds the pool as it was planned for.
         """
-        self.require(nbytes)
+        self.require(space)
         pending = [ref for ref in self._runs if (other := ref()) is not None and other.is_pending]
-        self._takes_fillers = is_unused and not pending and nbytes <= self._segment_nbytes
+        self._takes_fillers = is_unused and not pending and space.segment_nbytes <= self._segment_nbytes
         self._runs = [*pending, weakref.ref(run)]
+        if pending or space.most_nbytes is None:
+            self._known.clear()  # what this step takes was not looked at
 
-    def require(self, nbytes: int) -> None:
-        """Have a segment of so many bytes, unless tensors of other steps live in the pool, or memory is short."""
-        if nbytes <= self._segment_nbytes or not self.usable():
+    def require(self, space: StepSpace) -> None:
+        """Have the segment of a step, and no more beside it than its budget allows.
+
+        Unless tensors of other steps live in the pool, or memory is short.
+        """
+        if self._suits(space) or not self.usable():
             return
         self._waited += 1
         if self._waited < self._wait:
             return
-        self._waited, self._wait = 0, min(2 * self._wait, _LONGEST_WAIT)
-        if self._in_use() or (self.reserved_nbytes and not self.release()):
+        self._waited, self._wait = 0, min(2 * self._wait + 1, _LONGEST_WAIT)
+        if self._in_use() or self._serves(space) or (self.reserved_nbytes and not self.release()):
             return
+        nbytes = space.segment_nbytes
         try:
             self._take(nbytes)
         except torch.OutOfMemoryError:
@@ -154,7 +159,28 @@ class StepPool:
                 self._take(nbytes)
             except torch.OutOfMemoryError:
                 return  # the step may fit in the pieces that it asks for
-        self._segment_nbytes, self._wait = nbytes, 1
+        self._segment_nbytes, self._wait, self._known = nbytes, 1, {space}
+
+    def _suits(self, space: StepSpace) -> bool:
+        """Whether it is known without a look that a step needs no new segment."""
+        return space.segment_nbytes <= self._segment_nbytes and (space.most_nbytes is None or space in self._known)
+
+    def _serves(self, space: StepSpace) -> bool:
+        """Whether a step needs no new segment in the idle pool, which is known of it from then on."""
+        if space.segment_nbytes > self._segment_nbytes:
+            return False
+        pool = self._as_it_is(space.settings)
+        before = pool.now.reserved_nbytes
+        if not space.is_within(pool):
+            return False
+        if pool.peak.reserved_nbytes > before:
+            self._known.clear()  # they find another pool after this step
+        self._known.add(space)
+        self._wait = 1
+        return True
+
+    def _as_it_is(self, settings: AllocatorSettings) -> CachingAllocator:
+        return from_snapshot(torch_private.pool_segments(self.id, self.device), settings, self.id)
 
     def _take(self, nbytes: int) -> None:
         with self.entered(), torch_private.plain_segments():
@@ -177,7 +203,7 @@ class StepPool:
                     self._renew()
                 else:
                     torch_private.empty_pool(self.id, self.device)
-                self._segment_nbytes, self._wait, self._waited = 0, 1, 0
+                self._segment_nbytes, self._wait, self._waited, self._known = 0, 1, 0, set()
         finally:
             self._busy.release()
         return idle
@@ -233,54 +259,3 @@ class _Stay:
 
 
 atexit.register(StepPool.forget_all)
-
-
-def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> tuple[int, int]:
-    """The bytes of the segment with which two steps reserve least, and those; 0 for a step without large requests."""
-    best = least = 0
-    for nbytes in segment_sizes(trace):
-        if best and nbytes >= least:
-            break  # with the segment alone as much is reserved
-        reserved = reserves(trace, nbytes, settings)
-        if not best or reserved < least:
-            best, least = nbytes, reserved
-    return best, least
-
-
-def segment_sizes(trace: RequestTrace) -> list[int]:
-    """The sizes of a segment that are tried, smallest first; none for a step without large requests."""
-    held: dict[int, int] = {}
-    now = peak = 0
-    for key, nbytes in trace.of_large_segments().step:
-        now += nbytes or -held.pop(key)
-        held[key] = nbytes
-        peak = max(peak, now)
-    return sorted({-(-int(peak * share) // PAGE) * PAGE for share in _SHARES}) if peak else []
-
-
-def fresh(segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
-    """A pool with one free segment, which is not expandable."""
-    allocator = CachingAllocator(replace(settings, expandable=False))
-    allocator.release(allocator.allocate(segment_nbytes))
-    allocator.reset_peak()
-    allocator.settings = settings
-    return allocator
-
-
-def reserves(trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettings) -> int:
-    """The bytes that the pool reserves in two steps that begin with one free segment."""
-    allocator = fresh(segment_nbytes, settings)
-    two_steps(trace, allocator, CachingAllocator(settings))
-    return allocator.peak.reserved_nbytes
-
-
-def two_steps(trace: RequestTrace, pool: CachingAllocator, outside: CachingAllocator) -> None:
-    """Let the pool serve two steps and the release of what they leave, and ``outside`` what their caller asks for."""
-    blocks: dict[int, Block | None] = {}
-    for _ in range(2):
-        for key, nbytes in (*trace.step, *trace.after):
-            allocator = outside if key in trace.outside else pool
-            if nbytes:
-                blocks[key] = allocator.allocate(nbytes)
-            else:
-                allocator.release(blocks.pop(key))

@@ -1,0 +1,90 @@
+"""What a planned step takes of the step pool, found by replaying its requests on the model of the allocator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator
+from .request_trace import RequestTrace
+
+_SHARES = (1.0, 1.005, 1.01, 1.015, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)
+"""Sizes of the segment that are tried, as shares of the peak of large requests."""
+PAGE = 2 << 20
+"""Segments are multiples of this many bytes."""
+
+
+@dataclass(eq=False, slots=True)
+class StepSpace:
+    """What a step takes of the pool.
+
+    Attributes:
+        trace: what it asks for.
+        segment_nbytes: the bytes of the segment that suits it.
+        reserved_nbytes: what it reserves in a pool with this segment alone.
+        settings: those of the allocator that it was planned with.
+        most_nbytes: what the pool may reserve while it runs, so that its budget holds; None without such a budget.
+    """
+
+    trace: RequestTrace
+    segment_nbytes: int
+    reserved_nbytes: int
+    settings: AllocatorSettings
+    most_nbytes: int | None = None
+
+    def is_within(self, pool: CachingAllocator) -> bool:
+        """Whether two steps in this model of the pool, in which they run, leave it within the budget."""
+        if self.most_nbytes is None:
+            return True
+        two_steps(self.trace, pool, CachingAllocator(self.settings))
+        return pool.peak.reserved_nbytes <= self.most_nbytes
+
+
+def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> tuple[int, int]:
+    """The bytes of the segment with which two steps reserve least, and those; 0 for a step without large requests."""
+    best = least = 0
+    for nbytes in segment_sizes(trace):
+        if best and nbytes >= least:
+            break  # with the segment alone as much is reserved
+        reserved = reserves(trace, nbytes, settings)
+        if not best or reserved < least:
+            best, least = nbytes, reserved
+    return best, least
+
+
+def segment_sizes(trace: RequestTrace) -> list[int]:
+    """The sizes of a segment that are tried, smallest first; none for a step without large requests."""
+    held: dict[int, int] = {}
+    now = peak = 0
+    for key, nbytes in trace.of_large_segments().step:
+        now += nbytes or -held.pop(key)
+        held[key] = nbytes
+        peak = max(peak, now)
+    return sorted({-(-int(peak * share) // PAGE) * PAGE for share in _SHARES}) if peak else []
+
+
+def fresh(segment_nbytes: int, settings: AllocatorSettings) -> CachingAllocator:
+    """A pool with one free segment, which is not expandable."""
+    allocator = CachingAllocator(replace(settings, expandable=False))
+    allocator.release(allocator.allocate(segment_nbytes))
+    allocator.reset_peak()
+    allocator.settings = settings
+    return allocator
+
+
+def reserves(trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettings) -> int:
+    """The bytes that the pool reserves in two steps that begin with one free segment."""
+    allocator = fresh(segment_nbytes, settings)
+    two_steps(trace, allocator, CachingAllocator(settings))
+    return allocator.peak.reserved_nbytes
+
+
+def two_steps(trace: RequestTrace, pool: CachingAllocator, outside: CachingAllocator) -> None:
+    """Let the pool serve two steps and the release of what they leave, and ``outside`` what their caller asks for."""
+    blocks: dict[int, Block | None] = {}
+    for _ in range(2):
+        for key, nbytes in (*trace.step, *trace.after):
+            allocator = outside if key in trace.outside else pool
+            if nbytes:
+                blocks[key] = allocator.allocate(nbytes)
+            else:
+                allocator.release(blocks.pop(key))
