@@ -7,6 +7,7 @@ read elsewhere.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import logging
@@ -15,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -176,6 +178,7 @@ FORWARD_HOOKS_OF_ALL_MODULES = (_modules._global_forward_pre_hooks, _modules._gl
 HOOKS_OF_ALL_MODULES = (
     *FORWARD_HOOKS_OF_ALL_MODULES, _modules._global_backward_pre_hooks, _modules._global_backward_hooks
 )  # fmt: skip
+_CPU = torch.device("cpu")
 VALUES_NEEDED = (DataDependentOutputException, DynamicOutputShapeException)
 """What is raised where a trace cannot go on without the values of tensors."""
 
@@ -499,6 +502,24 @@ def inside_functorch() -> bool:
 def differentiates_forward() -> bool:
     """Whether a level of forward-mode differentiation is open."""
     return int(torch.autograd.forward_ad._current_level) >= 0
+
+
+def default_device() -> torch.device:
+    """The device of new tensors: `torch.get_default_device`, quick where no mode changes it."""
+    if torch._C._len_torch_function_stack() or hasattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context"):
+        return torch.get_default_device()
+    return _CPU
+
+
+def switch(backend: ModuleType, name: str) -> Callable[[], object]:
+    """The function that reads a setting of one of ``torch.backends``."""
+    reads: Callable[[], object] = inspect.getattr_static(type(backend), name).getter
+    return reads
+
+
+def fp32_precision(backend: str, operation: str) -> Callable[[], str]:
+    """The function that reads the precision of products of float32: ``torch.backends.cudnn.conv.fp32_precision``."""
+    return functools.partial(torch._C._get_fp32_precision_getter, backend, operation)
 
 
 def profiler_runs() -> bool:

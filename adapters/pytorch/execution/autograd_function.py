@@ -78,6 +78,7 @@ class Executable:
         self.several = len(tangents) > 1
         self.kept_primals = tuple(range(len(joint.primals))) if self.several else program.backward_primals
         self.told_of_layouts = False
+        self.devices = [_device_of([joint.primals[i].node for i in part.primals]) for part in program.parts]
         self.names = tuple(primal.name for primal in joint.primals)
         self.reread = tuple(i for i in read_by_recomputation_alone(step) if i in program.backward_primals)
 
@@ -217,19 +218,22 @@ class Run:
             self.saved = None
         self.running = self.backward.start(self.primals, saved, tangents)
 
-    def part(self, number: int, next_node: Any) -> dict[int, torch.Tensor | None]:
-        """Run one part of the backward; returns its gradients by primal. The last part that autograd wants ends it."""
+    def part(self, number: int, next_node: Any) -> Sequence[torch.Tensor | None]:
+        """Run one part of the backward; returns the gradients of its primals. The last that autograd wants ends it."""
         self._check_versions(number)
         assert self.running is not None
         with self.executable.placed(), torch_private.WithoutAutocast():
             given = next(self.running)
         if next_node is None or not torch_private.is_wanted(next_node):
             self._end()
-        # None where no output with a gradient depends on the primal.
-        found = dict.fromkeys(self.executable.program.parts[number].primals)
-        found.update(zip(self.backward.gradients[number], given, strict=True))
+        primals, by_primal = self.executable.program.parts[number].primals, self.backward.gradients[number]
+        if by_primal == primals:
+            gradients = tuple(given)
+        else:  # None where no output with a gradient depends on the primal
+            found = dict(zip(by_primal, given, strict=True))
+            gradients = tuple([found.get(primal) for primal in primals])
         given.clear()
-        return found
+        return gradients
 
     def _end(self) -> None:
         """Let go of what only a backward needs, as autograd does: a caller may hold the loss for long."""
@@ -259,6 +263,12 @@ class Run:
                 f"{self.executable.names[position]} was modified in place after the forward, and its backward still "
                 f"needs it: version {now}, expected {then}"
             )
+
+
+def _device_of(primals: list[fx.Node]) -> torch.device:
+    """The device of the gradients of some primals; of one that is no CPU, if there is one."""
+    devices = [tensor.device for primal in primals for tensor in tensors(primal)]
+    return next((device for device in devices if device.type != "cpu"), devices[0])
 
 
 def _shared(step: TracedStep) -> tuple[bool, ...]:
@@ -300,8 +310,7 @@ class TrainingFunction(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Start the generated backward, and run its first part."""
         ctx.run.begin(ctx)
-        gradients = ctx.run.part(0, ctx.next_functions[0][0] if ctx.chained else None)
-        return (None, None, *gradients.values())
+        return (None, None, *ctx.run.part(0, ctx.next_functions[0][0] if ctx.chained else None))
 
 
 class PartFunction(torch.autograd.Function):  # type: ignore[misc]
@@ -313,14 +322,12 @@ class PartFunction(torch.autograd.Function):  # type: ignore[misc]
         ctx.run, ctx.number, ctx.chained = run, number, token is not None
         ctx.set_materialize_grads(False)
         # On the device of the gradients: autograd then runs this node in the same thread as their accumulation.
-        devices = [primal.device for primal in primals]
-        return torch.empty(0, device=next((device for device in devices if device.type != "cpu"), devices[0]))
+        return torch.empty(0, device=run.executable.devices[number])
 
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Run this part of the generated backward."""
-        gradients = ctx.run.part(ctx.number, ctx.next_functions[0][0] if ctx.chained else None)
-        return (None, None, None, *gradients.values())
+        return (None, None, None, *ctx.run.part(ctx.number, ctx.next_functions[0][0] if ctx.chained else None))
 
 
 class HandoverFunction(torch.autograd.Function):  # type: ignore[misc]

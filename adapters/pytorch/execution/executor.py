@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from ..torch_private import pytree
 from ..unbind import original
 from .attachment import Attachment, ChangedModuleError, Described, InputMismatchError, Order, VaryingStepError
 from .autograd_function import Executable, Room
-from .backend_switches import kernels_chosen, kernels_traced
+from .backend_switches import KERNELS_CHOSEN, KERNELS_TRACED
 from .card_memory import CardMemory, Placed, Present, card_memory, placed, unknown_setting
 from .codegen import EventKind, Program
 from .module_settings import settings_of
@@ -63,7 +63,13 @@ class Executor:
         self._executable = Executable(step, self.program, partial_backwards, self._room(step))
         self._joint, self._order = step.joint, Order(step.joint.primals)
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
-        self._keywords: tuple[str, ...] = tuple(step.joint.in_spec.child(1).context)
+        by_position, by_name = step.joint.in_spec.child(0), step.joint.in_spec.child(1)
+        self._keywords: tuple[str, ...] = tuple(by_name.context)
+        self._given_by_position: int = by_position.num_children
+        self._is_flat = all(
+            part.child(i).is_leaf() for part in (by_position, by_name) for i in range(part.num_children)
+        )
+        self._alike: Callable[..., bool] | None = None  # true only of arguments like those that were checked last
         self._returned_primals = [i for i, primal in enumerate(step.joint.primals) if primal in step.joint.outputs]
         self._own_names = [primal.name for primal in step.joint.primals if primal.kind != "input"]
         self._draws = any(guard.draws for guard in step.joint.guards)
@@ -71,7 +77,7 @@ class Executor:
         self.shapes = [argument.shape for argument in step.joint.arguments if isinstance(argument, Meta)]
         self._settings = settings_of(module, step.joint.reads)
         self._described: Described | None = None
-        self._traced_under, self._measured_under = kernels_traced(), kernels_chosen()
+        self._traced_under, self._measured_under = KERNELS_TRACED.now(), KERNELS_CHOSEN.now()
         self._metas = [meta(tensor) for tensor in self.attach(module).own_tensors()]
         self._warned_of_gradients = self._warned_of_setup = False
         _check_accumulation(plan, self.program)
@@ -85,7 +91,7 @@ class Executor:
 
     def meter_now(self) -> WorkspaceMeter | None:
         """What measured the calls of the step; None if kernels are chosen in another way now."""
-        same = (self._traced_under, self._measured_under) == (kernels_traced(), kernels_chosen())
+        same = (self._traced_under, self._measured_under) == (KERNELS_TRACED.now(), KERNELS_CHOSEN.now())
         return self._annotated.meter if same and self._measured_on == device_text(self._annotated.step) else None
 
     @property
@@ -126,9 +132,9 @@ class Executor:
 
         Nothing has run then. ChangedModuleError says that not the arguments but the module or its surroundings differ.
         """
-        if kwargs.keys() == set(self._keywords):
+        if tuple(kwargs) != self._keywords and kwargs.keys() == set(self._keywords):
             kwargs = {name: kwargs[name] for name in self._keywords}  # a trainer may pass them in another order
-        leaves, spec = pytree.tree_flatten((args, kwargs))
+        leaves, spec = self._flattened(args, kwargs)
         self._check_arguments(attachment.module, leaves, spec)
         autocast = AutocastState.now_seen_by(self.enters_autocast)
         if autocast != self.autocast:
@@ -144,7 +150,8 @@ class Executor:
         attachment.check_reads()
         generator = torch.get_rng_state() if self._draws else None  # leads a trace after the step the same way
         retrace = partial(self._retrace, attachment.module, generator)
-        return Checked(attachment.module, self._order(own, leaves), OnArguments(retrace, args, kwargs))
+        arguments = OnArguments(retrace, leaves, spec, self._joint.arguments)
+        return Checked(attachment.module, self._order(own, leaves), arguments)
 
     def check_module(self, attachment: Attachment) -> None:
         """Raise ChangedModuleError if the plan does not hold for the module as it is, whatever the arguments are."""
@@ -180,10 +187,12 @@ class Executor:
         return Room(StepPool.of(device_of(step)), self._space, parameters if counted else ())
 
     def _check_switches(self) -> None:
-        switches = kernels_traced()
+        switches = KERNELS_TRACED.now()
         if switches != self._traced_under:
-            now = next(f"{name} is {value}" for name, value in switches.items() if value != self._traced_under[name])
-            raise ChangedModuleError(f"{now}, unlike when the plan was bound", remedy="train as the plan was bound")
+            name, _, now = KERNELS_TRACED.changed(self._traced_under, switches)
+            raise ChangedModuleError(
+                f"{name} is {now}, unlike when the plan was bound", remedy="train as the plan was bound"
+            )
 
     def _retrace(
         self,
@@ -202,8 +211,17 @@ class Executor:
                 torch.set_rng_state(generator)
             return capture(original(module), args, kwargs, detached=detached, tangent_strides=strides)
 
+    def _flattened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], pytree.TreeSpec]:
+        """The leaves of the arguments, and their structure: quick where they are as planned, and tensors."""
+        if self._is_flat and len(args) == self._given_by_position and tuple(kwargs) == self._keywords:
+            leaves = [*args, *kwargs.values()]
+            if all(type(leaf) is torch.Tensor for leaf in leaves):
+                return leaves, self._joint.in_spec
+        found: tuple[list[Any], pytree.TreeSpec] = pytree.tree_flatten((args, kwargs))
+        return found
+
     def _check_arguments(self, module: nn.Module, leaves: list[Any], spec: pytree.TreeSpec) -> None:
-        if spec != self._joint.in_spec:
+        if spec is not self._joint.in_spec and spec != self._joint.in_spec:
             fault = signature_error(module, *pytree.tree_unflatten(leaves, spec))
             if fault is not None:
                 raise InputMismatchError(fault, remedy="pass what its forward takes")
@@ -217,12 +235,16 @@ class Executor:
                 f"the plan was bound for other arguments: another structure, {counted(len(leaves), 'value')} in all",
                 remedy="bind it again with arguments of this structure",
             )
+        if self._alike is not None and self._alike(*leaves):
+            return
         given = [meta(leaf) for leaf in leaves]
         wanted = self._joint.arguments
         position = next(
             (number for number, pair in enumerate(zip(given, wanted, strict=True)) if pair[0] != pair[1]), -1
         )
         if position < 0:
+            if all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+                self._alike = torch_private.quick_check(leaves)
             return
         error = VaryingStepError if list(map(_kind, given)) == list(map(_kind, wanted)) else InputMismatchError
         fixed = not (isinstance(given[position], Meta) and isinstance(wanted[position], Meta))
@@ -269,10 +291,10 @@ class Executor:
             return
         changed = ""
         if not self._measured_on.startswith("cpu"):
-            known, now = self._measured_under, kernels_chosen()
-            if known != now:
-                name = next(name for name in known if known[name] != now[name])
-                changed = f"with {name}={known[name]}, this step runs with {now[name]}"
+            switches = KERNELS_CHOSEN.now()
+            if switches != self._measured_under:
+                name, known, now = KERNELS_CHOSEN.changed(self._measured_under, switches)
+                changed = f"with {name}={known}, this step runs with {now}"
         elif self._measured_on != cpu_text():
             changed = f"on {self._measured_on}, this step runs on {cpu_text()}"
         if changed:

@@ -62,6 +62,7 @@ class Backward:
         gradients: for each part the primals that get a gradient.
         reads: for each part the primals that it reads and the step does not overwrite itself.
         outputs: indices of the step's saved values that share memory with a model output.
+        takes_all: whether it takes the saved values as they are, all of them.
     """
 
     run: Callable[[list[Any], list[Any], list[Any]], Iterator[list[Any]]]
@@ -71,13 +72,17 @@ class Backward:
     gradients: tuple[tuple[int, ...], ...]
     reads: tuple[tuple[int, ...], ...]
     outputs: frozenset[int]
+    takes_all: bool = False
 
     def start(self, primals: Mapping[int, Any], saved: list[Any], tangents: list[Any]) -> Iterator[list[Any]]:
         """Start it. ``saved`` is emptied: this backward alone holds the values that it takes."""
-        taken = [
-            saved[position] if look is None else saved[position].as_strided(look.shape, look.strides, look.offset)
-            for position, look in self.saved
-        ]
+        if self.takes_all:
+            taken = saved.copy()
+        else:
+            taken = [
+                saved[position] if look is None else saved[position].as_strided(look.shape, look.strides, look.offset)
+                for position, look in self.saved
+            ]
         saved.clear()
         return self.run([primals[i] for i in self.primals], taken, [tangents[i] for i in self.tangents])
 
@@ -88,7 +93,10 @@ def full_backward(program: Program, joint: Joint) -> Backward:
     saved = tuple((position, None) for position in range(len(program.saved)))
     gradients = tuple(part.primals for part in program.parts)
     reads, outputs = _reads(program, joint), frozenset(program.saved_outputs)
-    return Backward(program.backward, tuple(range(count)), program.backward_primals, saved, gradients, reads, outputs)
+    return Backward(
+        program.backward, tuple(range(count)), program.backward_primals, saved, gradients, reads, outputs,
+        takes_all=True,
+    )  # fmt: skip
 
 
 def _reads(program: Program, joint: Joint) -> tuple[tuple[int, ...], ...]:

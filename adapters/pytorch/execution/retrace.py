@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 
-from ..joint import Joint
+from ..joint import Joint, Meta
 from ..memory.strides import Layout
 from ..torch_private import pytree
 
@@ -28,49 +28,50 @@ class Retrace(Protocol):
 
 
 class OnArguments:
-    """Traces the step on its arguments, which it keeps alive."""
+    """Traces the step on its arguments, which it keeps alive: their leaves, in a structure.
 
-    def __init__(self, trace: Callable[..., Joint], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._trace, self._args, self._kwargs = trace, args, kwargs
+    ``described`` has the `meta` of each leaf.
+    """
+
+    def __init__(
+        self, trace: Callable[..., Joint], leaves: list[Any], spec: pytree.TreeSpec, described: Sequence[Any]
+    ) -> None:
+        self._trace, self._leaves, self._spec, self._described = trace, leaves, spec, described
 
     def __call__(self, detached: frozenset[int], strides: Sequence[Strides | None]) -> Joint:
         """The joint graph. Raises what `capture` raises."""
-        return self._trace(self._args, self._kwargs, detached, strides)
+        return self._trace(*pytree.tree_unflatten(self._leaves, self._spec), detached, strides)
 
     def weakly(self) -> Retrace:
         """The same on arguments that may be gone by then."""
-        leaves, spec = pytree.tree_flatten((self._args, self._kwargs))
-        return _OnGoneArguments(self._trace, [_Weak(leaf) if _is_plain(leaf) else leaf for leaf in leaves], spec)
+        leaves = [weakref.ref(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
+        return _OnGoneArguments(self._trace, leaves, self._spec, self._described)
 
 
 class _OnGoneArguments:
     """Traces the step on arguments that the caller may have let go: others of the same layout stand for them."""
 
-    def __init__(self, trace: Callable[..., Joint], leaves: list[Any], spec: pytree.TreeSpec) -> None:
-        self._trace, self._leaves, self._spec = trace, leaves, spec
+    def __init__(
+        self, trace: Callable[..., Joint], leaves: list[Any], spec: pytree.TreeSpec, described: Sequence[Any]
+    ) -> None:
+        self._trace, self._leaves, self._spec, self._described = trace, leaves, spec, described
 
     def __call__(self, detached: frozenset[int], strides: Sequence[Strides | None]) -> Joint:
-        leaves = [leaf.tensor() if isinstance(leaf, _Weak) else leaf for leaf in self._leaves]
+        pairs = zip(self._leaves, self._described, strict=True)
+        leaves = [_there(leaf, known) if isinstance(known, Meta) else leaf for leaf, known in pairs]
         return self._trace(*pytree.tree_unflatten(leaves, self._spec), detached, strides)
 
     def weakly(self) -> Retrace:
         return self
 
 
-class _Weak:
-    """A tensor that may be gone."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor, self._layout, self._needs = weakref.ref(tensor), Layout.of(tensor), tensor.requires_grad
-
-    def tensor(self) -> torch.Tensor:
-        """The tensor, or another one of its layout."""
-        found = self._tensor()
-        return self._layout.example().requires_grad_(self._needs) if found is None else found
-
-
-def _is_plain(leaf: object) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+def _there(reference: weakref.ref[torch.Tensor], known: Meta) -> torch.Tensor:
+    """A tensor, or another one of its layout if it is gone."""
+    found = reference()
+    if found is not None:
+        return found
+    layout = Layout(known.shape, known.strides, known.dtype, known.device)
+    return layout.example().requires_grad_(known.requires_grad)
 
 
 class _Never:
