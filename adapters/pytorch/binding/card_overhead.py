@@ -63,20 +63,31 @@ class CardOverhead:
             return None
         found, need_nbytes = self._need(plan)
         if found.space is not None:
-            stated = budget.nbytes + budget.headroom_nbytes
-            unused = stated - headroom_nbytes(self._headroom, stated) - need_nbytes
-            found.space.most_nbytes = found.space.reserved_nbytes + max(0, unused)
+            found.space.most_nbytes = found.space.reserved_nbytes + max(0, self._limit_nbytes(plan) - need_nbytes)
         return found
 
+    def _limit_nbytes(self, plan: Plan) -> int:
+        """The bytes of the device that the budget of a plan allows."""
+        stated = plan.budget.nbytes + plan.budget.headroom_nbytes  # which has what was kept free for the device
+        return stated - headroom_nbytes(self._headroom, stated)
+
     def _need(self, plan: Plan) -> tuple[Placed, int]:
-        """The program of a plan, and the bytes that its step needs of the device."""
+        """The program of a plan, and the bytes that its step needs of the device.
+
+        Fillers are searched for only where it does not fit without.
+        """
         key = id(plan.schedule)
         if key not in self._found:
-            made = placed(self._annotated, plan)
-            need_nbytes = card_memory(self._annotated, *made, self._present).step_nbytes
+            made, need_nbytes = self._tried(plan, filled=False)
+            if need_nbytes > self._limit_nbytes(plan):
+                made, need_nbytes = self._tried(plan, filled=True)
             self._found[key] = plan.schedule, made, need_nbytes
         _, made, need_nbytes = self._found[key]
         return made, need_nbytes
+
+    def _tried(self, plan: Plan, *, filled: bool) -> tuple[Placed, int]:
+        made = placed(self._annotated, plan, filled=filled)
+        return made, card_memory(self._annotated, *made, self._present).step_nbytes
 
 
 def card_overhead(

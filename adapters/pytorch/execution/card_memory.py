@@ -105,17 +105,17 @@ class Placed(NamedTuple):
     space: StepSpace | None
 
 
-def placed(annotated: Annotated, plan: Plan) -> Placed:
+def placed(annotated: Annotated, plan: Plan, *, filled: bool = True) -> Placed:
     """The program that runs a plan, and where its tensors lie.
 
-    Under a budget on the total it has fillers where these let it reserve less. A budget on the activations bounds what
-    tensors ask for, and fillers ask for memory too.
+    Under a budget on the total it has fillers where these let it reserve less, unless ``filled`` is false. A budget on
+    the activations bounds what tensors ask for, and fillers ask for memory too.
 
     Calls that were not measured before are measured now, and workspaces of cuBLAS taken, which are not of the pool.
     """
     step, meter = annotated.step, annotated.meter
     program = generate(step, plan.schedule)
-    bounds_total = plan.budget.scope == Scope.TOTAL.value
+    filled = filled and plan.budget.scope == Scope.TOTAL.value
     if device_of(step).type != "cuda" or unknown_setting() is not None:
         return Placed(program, None)
     settings = _settings()
@@ -125,7 +125,7 @@ def placed(annotated: Annotated, plan: Plan) -> Placed:
     _take_workspaces(annotated, program)
     trace = (accumulating_trace if plan.budget.grad_accumulation else request_trace)(step, program, meter)
     segment_nbytes, reserved_nbytes = best_segment(trace, settings)
-    better = with_less_reserved(trace, reserved_nbytes, settings) if bounds_total else None
+    better = with_less_reserved(trace, reserved_nbytes, settings) if filled else None
     if better is not None:
         filling = Filling(better.fillers, StepPool.of(device_of(step)).fill)
         program = generate(step, plan.schedule, fillers=filling)
