@@ -13,6 +13,14 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: one thread for each of the test processes
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each process takes a half of the tests, file by file, and at the end some of the other's: none waits for long."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
 @pytest.fixture
 def usual_interrupts() -> Iterator[None]:
     """Python's own handler, whatever runs the tests: in the background of a shell interrupts are ignored."""
