@@ -590,6 +590,11 @@ def pool_segments(pool_id: tuple[int, int], device: torch.device) -> list[dict[s
     return [segment for segment in cuda_segments(device) if segment["segment_pool_id"] == pool_id]
 
 
+def reserved_nbytes(device: torch.device) -> int:
+    """What the allocator has reserved of a device; without the figures that ``torch.cuda.memory_reserved`` makes."""
+    return int(torch._C._cuda_memoryStats(device.index)["reserved_bytes"]["all"]["current"])
+
+
 def enter_pool(pool_id: tuple[int, int], device: torch.device) -> None:
     """Place what this thread allocates on a device in the pool. One thread at a time may be in it."""
     torch._C._cuda_beginAllocateCurrentThreadToPool(device.index, pool_id)

@@ -53,7 +53,7 @@ class CardOverhead:
             )
         return self._need(plan)[1] - plan.peak.total_nbytes
 
-    def placed(self, plan: Plan) -> Placed | None:
+    def placement(self, plan: Plan) -> Placed | None:
         """The program of a plan whose budget bounds all of the device, in a pool that stays within it.
 
         None under other budgets.
@@ -68,7 +68,8 @@ class CardOverhead:
 
     def _limit_nbytes(self, plan: Plan) -> int:
         """The bytes of the device that the budget of a plan allows."""
-        stated = plan.budget.nbytes + plan.budget.headroom_nbytes  # which has what was kept free for the device
+        # That of the smallest plan is its own peak. The headroom has what was kept free for the device, too.
+        stated = parse_budget(plan.budget.text).nbytes or plan.budget.nbytes + plan.budget.headroom_nbytes
         return stated - headroom_nbytes(self._headroom, stated)
 
     def _need(self, plan: Plan) -> tuple[Placed, int]:

@@ -94,8 +94,8 @@ class KeptPlans:
                     fault = error.with_traceback(None)  # its frames would keep the arguments alive
                     likest = kept
                 continue
-            self._kept.remove(kept)
-            self._kept.append(kept)
+            if self._kept[-1] is not kept:  # a new list: a thread that looks through the old one misses no plan
+                self._kept = [*(each for each in self._kept if each is not kept), kept]
             return kept.executor, checked
         if likest is not None and isinstance(fault, VaryingStepError):
             fault = likest.changed() or fault  # arguments are checked before the module

@@ -153,7 +153,7 @@ def _planned(
                 raise KeyboardInterrupt from None
     if scaled:
         made = noted(made, f"{SCALED_NOTE}{like[0].plan.model.fingerprint[:12]}")
-    return Executor(module, made, annotated, overhead.placed(made) if overhead is not None else None)
+    return Executor(module, made, annotated, overhead.placement(made) if overhead is not None else None)
 
 
 def _free_idle_memory() -> None:
@@ -184,7 +184,7 @@ def _annotated_as_profiled(step: TracedStep, profile: StepProfile) -> Annotated:
 def _checked(plan: Plan, module: nn.Module, annotated: Annotated, overhead: CardOverhead | None = None) -> Executor:
     _refuse_other_graphs(plan, annotated, module)
     pipeline.check(plan.graph, plan.costs, plan)
-    return Executor(module, plan, annotated, overhead.placed(plan) if overhead is not None else None)
+    return Executor(module, plan, annotated, overhead.placement(plan) if overhead is not None else None)
 
 
 def _annotated_as(step: TracedStep, fingerprints: Collection[str]) -> Annotated:

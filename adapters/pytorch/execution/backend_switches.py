@@ -21,7 +21,8 @@ class Switches:
 
     def changed(self, before: list[object], now: list[object]) -> tuple[str, object, object]:
         """The first of them that has another value than before: its name, and both values."""
-        return next(each for each in zip(self._names, before, now, strict=True) if each[1] != each[2])
+        found = zip(self._names, before, now, strict=True)
+        return next((name, known, value) for name, known, value in found if known != value)
 
 
 KERNELS_TRACED = Switches(

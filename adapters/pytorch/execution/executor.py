@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -53,18 +54,19 @@ class Checked:
 class Executor:
     """Runs the planned step of one architecture on any module attached to it."""
 
-    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated, placed_as: Placed | None = None) -> None:
+    def __init__(self, module: nn.Module, plan: Plan, annotated: Annotated, placement: Placed | None = None) -> None:
         self.plan = plan
         step, visible = annotated.step, annotated.visible
         self._annotated = annotated
         self.visible_costs = visible_costs(plan.costs, visible)
-        self.program, self._space = placed(annotated, plan) if placed_as is None else placed_as
+        self.program, self._space = placed(annotated, plan) if placement is None else placement
         partial_backwards = PartialBackwards(step, plan, visible, self.program)
         self._executable = Executable(step, self.program, partial_backwards, self._room(step))
         self._joint, self._order = step.joint, Order(step.joint.primals)
         self.autocast, self.enters_autocast = step.joint.autocast, step.joint.enters_autocast
         by_position, by_name = step.joint.in_spec.child(0), step.joint.in_spec.child(1)
         self._keywords: tuple[str, ...] = tuple(by_name.context)
+        self._named = _named_parameters(module)
         self._given_by_position: int = by_position.num_children
         self._is_flat = all(
             part.child(i).is_leaf() for part in (by_position, by_name) for i in range(part.num_children)
@@ -133,7 +135,9 @@ class Executor:
         Nothing has run then. ChangedModuleError says that not the arguments but the module or its surroundings differ.
         """
         if tuple(kwargs) != self._keywords and kwargs.keys() == set(self._keywords):
-            kwargs = {name: kwargs[name] for name in self._keywords}  # a trainer may pass them in another order
+            others = [name for name in kwargs if name not in self._named]  # a ``**kwargs`` has them in their order
+            if others == [name for name in self._keywords if name not in self._named]:
+                kwargs = {name: kwargs[name] for name in self._keywords}  # a trainer may pass them in another order
         leaves, spec = self._flattened(args, kwargs)
         self._check_arguments(attachment.module, leaves, spec)
         autocast = AutocastState.now_seen_by(self.enters_autocast)
@@ -235,7 +239,8 @@ class Executor:
                 f"the plan was bound for other arguments: another structure, {counted(len(leaves), 'value')} in all",
                 remedy="bind it again with arguments of this structure",
             )
-        if self._alike is not None and self._alike(*leaves):
+        alike = self._alike  # which another thread may change
+        if alike is not None and alike(*leaves):
             return
         given = [meta(leaf) for leaf in leaves]
         wanted = self._joint.arguments
@@ -326,6 +331,15 @@ def _uncovered_nbytes(plan: Plan, program: Program) -> int:
     if plan.peak.total_nbytes + full <= plan.budget.nbytes:
         return 0
     return full if accumulating_nbytes(plan.graph, plan.costs, plan.schedule, program.parts) > plan.budget.nbytes else 0
+
+
+def _named_parameters(module: nn.Module) -> frozenset[str]:
+    """The names of the arguments that a forward takes by name, without those of its ``**kwargs``."""
+    try:
+        parameters = inspect.signature(original(module).forward).parameters.values()
+    except (TypeError, ValueError):  # nothing is known of it
+        return frozenset()
+    return frozenset(each.name for each in parameters if each.kind is not each.VAR_KEYWORD)
 
 
 def _listed(names: tuple[str, ...]) -> str:

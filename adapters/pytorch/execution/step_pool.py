@@ -20,7 +20,8 @@ import contextlib
 import threading
 import weakref
 from contextlib import AbstractContextManager
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -28,10 +29,10 @@ from .. import torch_private
 from ..memory.caching_allocator import AllocatorSettings, CachingAllocator, from_snapshot
 from .step_space import StepSpace, fresh
 
-_LONGEST_WAIT = 1021
+_LONGEST_WAIT = 13
 """After at most so many steps the pool is looked at again that was in use when another segment was wanted.
 
-A prime: of a cycle of steps that accumulate gradients, it falls on each in turn.
+A look takes a fraction of a millisecond. A prime: of a cycle of steps that accumulate gradients, it falls on each.
 """
 
 
@@ -67,7 +68,9 @@ class StepPool:
         self._runs: list[weakref.ref[PendingStep]] = []
         self._takes_fillers = False
         self._wait, self._waited = 1, 0
-        self._known: set[StepSpace] = set()  # of steps that stay within their budgets in the pool as it is
+        # For a step that was found to stay within its budget, what the device had reserved then.
+        self._served: WeakKeyDictionary[StepSpace, int] = WeakKeyDictionary()
+        self._last: weakref.ref[StepSpace] | None = None  # of the step that began last
 
     @classmethod
     def of(cls, device: torch.device) -> StepPool:
@@ -94,7 +97,7 @@ class StepPool:
     @property
     def reserved_nbytes(self) -> int:
         """What the pool takes of the device now."""
-        return sum(segment["total_size"] for segment in torch_private.pool_segments(self.id, self.device))
+        return sum(segment["total_size"] for segment in self._segments())
 
     def usable(self) -> bool:
         """Whether a step that begins now on the current stream would be placed in the pool."""
@@ -116,13 +119,15 @@ class StepPool:
 
     def model(self, space: StepSpace, settings: AllocatorSettings) -> CachingAllocator:
         """A model of the pool as a step finds it that begins now."""
-        return fresh(space.segment_nbytes, settings) if self.takes(space) else self._as_it_is(settings)
+        if self.takes(space):
+            return fresh(space.segment_nbytes, settings)
+        return from_snapshot(self._segments(), settings, self.id)
 
     def takes(self, space: StepSpace) -> bool:
         """Whether a step that begins now would take a new segment."""
         if self._suits(space) or self._waited + 1 < self._wait or self._in_use():
             return False
-        return space.segment_nbytes > self._segment_nbytes or not space.is_within(self._as_it_is(space.settings))
+        return space.segment_nbytes > self._segment_nbytes or not space.is_within(self._segments(), self.id)
 
     def begin(self, run: PendingStep, space: StepSpace, *, is_unused: bool) -> None:
         """Have the space for a step that begins. ``is_unused`` is whether no gradients of others live in the pool.
@@ -133,20 +138,20 @@ class StepPool:
         pending = [ref for ref in self._runs if (other := ref()) is not None and other.is_pending]
         self._takes_fillers = is_unused and not pending and space.segment_nbytes <= self._segment_nbytes
         self._runs = [*pending, weakref.ref(run)]
-        if pending or space.most_nbytes is None:
-            self._known.clear()  # what this step takes was not looked at
+        self._last = weakref.ref(space)
 
     def require(self, space: StepSpace) -> None:
         """Have the segment of a step, and no more beside it than its budget allows.
 
-        Unless tensors of other steps live in the pool, or memory is short.
+        It is not had while tensors live in the pool, nor where memory is short; and a pool that was in use is not
+        looked at again in every step.
         """
         if self._suits(space) or not self.usable():
             return
         self._waited += 1
         if self._waited < self._wait:
             return
-        self._waited, self._wait = 0, min(2 * self._wait + 1, _LONGEST_WAIT)
+        self._waited, self._wait = 0, (wait := min(2 * self._wait + 1, _LONGEST_WAIT))
         if self._in_use() or self._serves(space) or (self.reserved_nbytes and not self.release()):
             return
         nbytes = space.segment_nbytes
@@ -159,42 +164,43 @@ class StepPool:
                 self._take(nbytes)
             except torch.OutOfMemoryError:
                 return  # the step may fit in the pieces that it asks for
-        self._segment_nbytes, self._wait, self._known = nbytes, 1, {space}
+        # After one of its own kind, a step exceeds its budget by itself, beside a pending one, and may do so again.
+        self._segment_nbytes, self._wait = nbytes, wait if self._last is not None and self._last() is space else 1
+        self._served[space] = self._reserved_of_device()
 
     def _suits(self, space: StepSpace) -> bool:
         """Whether it is known without a look that a step needs no new segment."""
-        return space.segment_nbytes <= self._segment_nbytes and (space.most_nbytes is None or space in self._known)
-
-    def _serves(self, space: StepSpace) -> bool:
-        """Whether a step needs no new segment in the idle pool, which is known of it from then on."""
         if space.segment_nbytes > self._segment_nbytes:
             return False
-        pool = self._as_it_is(space.settings)
-        before = pool.now.reserved_nbytes
-        if not space.is_within(pool):
+        return space.most_nbytes is None or self._served.get(space) == self._reserved_of_device()
+
+    def _serves(self, space: StepSpace) -> bool:
+        """Whether a step needs no new segment in the idle pool; it is known from then on."""
+        if space.segment_nbytes > self._segment_nbytes or not space.is_within(self._segments(), self.id):
             return False
-        if pool.peak.reserved_nbytes > before:
-            self._known.clear()  # they find another pool after this step
-        self._known.add(space)
+        self._served[space] = self._reserved_of_device()
         self._wait = 1
         return True
 
-    def _as_it_is(self, settings: AllocatorSettings) -> CachingAllocator:
-        return from_snapshot(torch_private.pool_segments(self.id, self.device), settings, self.id)
+    def _segments(self) -> list[dict[str, Any]]:
+        return torch_private.pool_segments(self.id, self.device)
+
+    def _reserved_of_device(self) -> int:
+        return torch_private.reserved_nbytes(self.device)
 
     def _take(self, nbytes: int) -> None:
         with self.entered(), torch_private.plain_segments():
             torch.empty(nbytes, dtype=torch.uint8, device=self.device)
 
     def _in_use(self) -> bool:
-        return any(segment["active_size"] for segment in torch_private.pool_segments(self.id, self.device))
+        return any(segment["active_size"] for segment in self._segments())
 
     def release(self) -> bool:
         """Give the memory of the pool back, unless tensors live in it, a thread runs a step, or a graph is captured."""
         if torch.cuda.is_current_stream_capturing() or not self._busy.acquire(blocking=False):
             return False
         try:
-            segments = torch_private.pool_segments(self.id, self.device)
+            segments = self._segments()
             grown = any(segment["is_expandable"] for segment in segments)
             idle = not any(segment["active_size"] for segment in segments)
             idle = idle and (not grown or torch_private.frees_expandable_pools())
@@ -203,7 +209,8 @@ class StepPool:
                     self._renew()
                 else:
                     torch_private.empty_pool(self.id, self.device)
-                self._segment_nbytes, self._wait, self._waited, self._known = 0, 1, 0, set()
+                self._segment_nbytes, self._wait, self._waited = 0, 1, 0
+                self._served.clear()
         finally:
             self._busy.release()
         return idle

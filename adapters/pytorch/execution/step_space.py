@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator
+from ..memory.caching_allocator import AllocatorSettings, Block, CachingAllocator, from_snapshot
 from .request_trace import RequestTrace
 
 _SHARES = (1.0, 1.005, 1.01, 1.015, 1.02, 1.03, 1.04, 1.05, 1.06, 1.08, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5)
@@ -13,7 +14,7 @@ PAGE = 2 << 20
 """Segments are multiples of this many bytes."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class StepSpace:
     """What a step takes of the pool.
 
@@ -23,6 +24,7 @@ class StepSpace:
         reserved_nbytes: what it reserves in a pool with this segment alone.
         settings: those of the allocator that it was planned with.
         most_nbytes: what the pool may reserve while it runs, so that its budget holds; None without such a budget.
+        verdicts: by the segments of an idle pool, whether the step stays within its budget there.
     """
 
     trace: RequestTrace
@@ -30,13 +32,23 @@ class StepSpace:
     reserved_nbytes: int
     settings: AllocatorSettings
     most_nbytes: int | None = None
+    verdicts: dict[tuple[tuple[int, str, bool], ...], bool] = field(default_factory=dict)
 
-    def is_within(self, pool: CachingAllocator) -> bool:
-        """Whether two steps in this model of the pool, in which they run, leave it within the budget."""
+    def is_within(self, segments: list[dict[str, Any]], pool_id: tuple[int, int]) -> bool:
+        """Whether two steps in an idle pool of these segments leave it within the budget."""
         if self.most_nbytes is None:
             return True
+        ordered = sorted(segments, key=lambda segment: int(segment["address"]))
+        state = tuple([(each["total_size"], each["segment_type"], each["is_expandable"]) for each in ordered])
+        if state not in self.verdicts:
+            self.verdicts[state] = self._replayed(segments, pool_id) <= self.most_nbytes
+        return self.verdicts[state]
+
+    def _replayed(self, segments: list[dict[str, Any]], pool_id: tuple[int, int]) -> int:
+        """The bytes that two steps reserve in a pool of these segments."""
+        pool = from_snapshot(segments, self.settings, pool_id)
         two_steps(self.trace, pool, CachingAllocator(self.settings))
-        return pool.peak.reserved_nbytes <= self.most_nbytes
+        return pool.peak.reserved_nbytes
 
 
 def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> tuple[int, int]:

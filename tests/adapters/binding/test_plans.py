@@ -6,6 +6,8 @@ import contextlib
 import copy
 import functools
 import gc
+import sys
+import threading
 import types
 import warnings
 import weakref
@@ -461,3 +463,63 @@ class TestArguments:
     def test_what_is_no_module_is_refused_at_once(self) -> None:
         with pytest.raises(AdapterError, match=r"is no torch\.nn\.Module"):
             within_budget(lambda x: x, budget="60%")  # type: ignore[arg-type]
+
+
+class InOrder(nn.Module):
+    """It applies what it is given by name in that order: it multiplies by ``factor`` and adds all else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, *, last: Tensor, **named: Tensor) -> Tensor:
+        x = self.layer(x)
+        for name, tensor in named.items():
+            x = x * tensor if name == "factor" else x + tensor
+        return x - last
+
+
+@again_is_expected
+@cpu_only("values are compared")
+@pytest.mark.parametrize("order", [("term", "factor", "last"), ("last", "factor", "term"), ("factor", "last", "term")])
+def test_arguments_by_name_are_taken_in_the_order_of_the_call(order: tuple[str, ...]) -> None:
+    module, given = InOrder(), {name: torch.randn(64, 16) for name in ("factor", "term", "last")}
+    bound = within_budget(copy.deepcopy(module), (SMALL,), kwargs=given, budget="100%", strategy="keep-all")
+    bound(SMALL, **given)
+    again = {name: given[name] for name in order}
+    assert bits(bound(SMALL, **again)) == bits(module(SMALL, **again))
+
+
+def test_names_that_the_forward_spells_out_may_come_in_any_order() -> None:
+    given = {name: torch.randn(64, 16) for name in ("factor", "term", "last")}
+    bound = within_budget(InOrder(), (SMALL,), kwargs=given, budget="100%", strategy="keep-all")
+    bound(SMALL, **{name: given[name] for name in ("last", "factor", "term")})
+    assert len(plans_of(bound)) == 1
+
+
+@cpu_only("several threads")
+def test_threads_whose_steps_take_turns_find_their_plans() -> None:
+    bound = planned(network())
+    batches = (SMALL, LARGE)
+    for batch in batches:
+        bound(batch)
+    faults: list[BaseException] = []
+
+    def run(first: int) -> None:
+        try:
+            for number in range(60):
+                bound(batches[(first + number) % 2])
+        except BaseException as error:
+            faults.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=run, args=(first,)) for first in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert (faults, len(plans_of(bound))) == ([], 2)
