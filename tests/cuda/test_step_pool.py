@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from models.meters.step_meters import clear_gradients
 from models.networks.gpt2 import GPT2Config
 from models.training.cases import gpt_case, unet_case
+from tests.modules.threads import faults_of
 
 MIB = 1 << 20
 CASE = gpt_case(4, GPT2Config(vocabulary=2048, context=128, layers=4, heads=4, width=256, dropout=0.1))
@@ -454,7 +455,7 @@ def test_the_first_of_some_steps_that_accumulate_gets_its_segment(cycle: int) ->
 def test_a_step_empties_a_pool_in_which_it_would_exceed_its_budget(most: int, empties: bool) -> None:
     own, space = StepPool(torch.device("cuda", 0)), space_of(20 * MIB, small=8, most_nbytes=most * MIB)
     own.require(space_of(40 * MIB))
-    foreseen = own.replaces(space)
+    foreseen = own.takes(space)
     own.require(space)
     assert (foreseen, own.reserved_nbytes) == (empties, (20 if empties else 40) * MIB)
 
@@ -495,28 +496,12 @@ def test_steps_that_exceed_their_budget_beside_pending_ones_seldom_empty_the_poo
 
 def test_threads_step_at_the_same_time() -> None:
     given = [bound() for _ in range(2)]
-    faults: list[BaseException] = []
-    begin = threading.Barrier(2)
 
     def train(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        try:
-            begin.wait()
-            for _ in range(20):
-                step(module, arguments)
-        except BaseException as error:
-            faults.append(error)
+        for _ in range(20):
+            step(module, arguments)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [threading.Thread(target=train, args=each) for each in given]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert faults == []
+    assert faults_of(*(partial(train, *each) for each in given)) == []
 
 
 def test_numbers_of_pools_are_not_released() -> None:

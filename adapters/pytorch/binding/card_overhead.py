@@ -25,23 +25,8 @@ from .request import Request
 class CardOverhead:
     """What a plan's step takes of a CUDA device beyond its peak (`Overhead`), for plans of one step."""
 
-    def __init__(
-        self,
-        request: Request,
-        module: nn.Module,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any] | None,
-        annotated: Annotated,
-        graph: TrainingGraph,
-    ) -> None:
-        leaves = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
-        self._present = Present.of(
-            module.parameters(),
-            (*module.buffers(), *attributes_of(module).values(), *leaves),
-            states_nbytes=graph.stationary.optimizer_nbytes,
-            accumulates=request.grad_accumulation,
-        )
-        self._annotated, self._headroom = annotated, request.headroom
+    def __init__(self, annotated: Annotated, present: Present, headroom: str) -> None:
+        self._annotated, self._present, self._headroom = annotated, present, headroom
         self._found: dict[int, tuple[Schedule, Placed, int]] = {}  # by the identity of the schedule
 
     def __call__(self, plan: Plan) -> int:
@@ -102,4 +87,11 @@ def card_overhead(
     """What a plan's step takes of a CUDA device beyond its peak; None on a CPU."""
     if device_of(annotated.step).type != "cuda":
         return None
-    return CardOverhead(request, module, args, kwargs, annotated, graph)
+    leaves = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+    present = Present.of(
+        module.parameters(),
+        (*module.buffers(), *attributes_of(module).values(), *leaves),
+        states_nbytes=graph.stationary.optimizer_nbytes,
+        accumulates=request.grad_accumulation,
+    )
+    return CardOverhead(annotated, present, request.headroom)

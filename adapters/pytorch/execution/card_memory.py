@@ -30,7 +30,7 @@ from .codegen import Event, EventKind, Filling, Program, generate
 from .fillers import with_less_reserved
 from .request_trace import RequestTrace, accumulating_trace, request_trace
 from .step_pool import StepPool
-from .step_space import StepSpace, best_segment, two_steps
+from .step_space import StepSpace, best_segment, fresh, two_steps
 
 LARGEST_CONTEXT = 1 << 30
 """What the device has in use beyond this, beside this allocator, is taken to be that of other processes."""
@@ -212,11 +212,12 @@ def _pools(
     if space is None:
         return _Pools(default, default)
     pool = StepPool.of(device)
-    if pool.replaces(space):
+    takes = pool.takes(space)
+    if takes and pool.reserved_nbytes:
         default.empty_cache()
-    own = pool.model(space, known)
+    own = fresh(space.segment_nbytes, known) if takes else pool.model(known)
     default.count_with(own)
-    return _Pools(default, own, space.segment_nbytes if pool.takes(space) else 0)
+    return _Pools(default, own, space.segment_nbytes if takes else 0)
 
 
 def _peak(pools: _Pools, present: Present, trace: RequestTrace) -> Usage:

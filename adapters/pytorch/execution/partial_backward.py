@@ -58,25 +58,24 @@ class Backward:
     Attributes:
         tangents: indices of the output gradients that it takes.
         primals: indices of the step's inputs that it takes.
-        saved: for each value its index among the step's saved values, and the view to make of it if it differs.
+        saved: for each value its index among the step's saved values, and the view to make of it if it differs; None
+            where it takes all of them as they are.
         gradients: for each part the primals that get a gradient.
         reads: for each part the primals that it reads and the step does not overwrite itself.
         outputs: indices of the step's saved values that share memory with a model output.
-        takes_all: whether it takes the saved values as they are, all of them.
     """
 
     run: Callable[[list[Any], list[Any], list[Any]], Iterator[list[Any]]]
     tangents: tuple[int, ...]
     primals: tuple[int, ...]
-    saved: tuple[tuple[int, _ViewSpec | None], ...]
+    saved: tuple[tuple[int, _ViewSpec | None], ...] | None
     gradients: tuple[tuple[int, ...], ...]
     reads: tuple[tuple[int, ...], ...]
     outputs: frozenset[int]
-    takes_all: bool = False
 
     def start(self, primals: Mapping[int, Any], saved: list[Any], tangents: list[Any]) -> Iterator[list[Any]]:
         """Start it. ``saved`` is emptied: this backward alone holds the values that it takes."""
-        if self.takes_all:
+        if self.saved is None:
             taken = saved.copy()
         else:
             taken = [
@@ -90,13 +89,9 @@ class Backward:
 def full_backward(program: Program, joint: Joint) -> Backward:
     """The backward in which every output has a gradient."""
     count = sum(tangent is not None for tangent in joint.tangents)
-    saved = tuple((position, None) for position in range(len(program.saved)))
     gradients = tuple(part.primals for part in program.parts)
     reads, outputs = _reads(program, joint), frozenset(program.saved_outputs)
-    return Backward(
-        program.backward, tuple(range(count)), program.backward_primals, saved, gradients, reads, outputs,
-        takes_all=True,
-    )  # fmt: skip
+    return Backward(program.backward, tuple(range(count)), program.backward_primals, None, gradients, reads, outputs)
 
 
 def _reads(program: Program, joint: Joint) -> tuple[tuple[int, ...], ...]:

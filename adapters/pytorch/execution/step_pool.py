@@ -27,7 +27,7 @@ import torch
 
 from .. import torch_private
 from ..memory.caching_allocator import AllocatorSettings, CachingAllocator, from_snapshot
-from .step_space import StepSpace, fresh
+from .step_space import StepSpace
 
 _LONGEST_WAIT = 13
 """After at most so many steps the pool is looked at again that was in use when another segment was wanted.
@@ -113,18 +113,12 @@ class StepPool:
         if not self._users:
             self.release()
 
-    def replaces(self, space: StepSpace) -> bool:
-        """Whether a step that begins now would empty the pool first."""
-        return self.takes(space) and self.reserved_nbytes > 0
-
-    def model(self, space: StepSpace, settings: AllocatorSettings) -> CachingAllocator:
-        """A model of the pool as a step finds it that begins now."""
-        if self.takes(space):
-            return fresh(space.segment_nbytes, settings)
+    def model(self, settings: AllocatorSettings) -> CachingAllocator:
+        """A model of the pool as it is."""
         return from_snapshot(self._segments(), settings, self.id)
 
     def takes(self, space: StepSpace) -> bool:
-        """Whether a step that begins now would take a new segment."""
+        """Whether a step that begins now would empty the pool and take a new segment."""
         if self._suits(space) or self._waited + 1 < self._wait or self._in_use():
             return False
         return space.segment_nbytes > self._segment_nbytes or not space.is_within(self._segments(), self.id)

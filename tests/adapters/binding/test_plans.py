@@ -6,8 +6,6 @@ import contextlib
 import copy
 import functools
 import gc
-import sys
-import threading
 import types
 import warnings
 import weakref
@@ -29,6 +27,7 @@ from torch import Tensor, nn
 
 from models.meters.storage_meter import StorageMeter
 from tests.modules.devices import cpu_only
+from tests.modules.threads import faults_of
 from tests.modules.torch_training import alternating, bits, train
 
 SMALL, LARGE = torch.randn(64, 16), torch.randn(192, 16)
@@ -503,23 +502,10 @@ def test_threads_whose_steps_take_turns_find_their_plans() -> None:
     batches = (SMALL, LARGE)
     for batch in batches:
         bound(batch)
-    faults: list[BaseException] = []
 
     def run(first: int) -> None:
-        try:
-            for number in range(60):
-                bound(batches[(first + number) % 2])
-        except BaseException as error:
-            faults.append(error)
+        for number in range(60):
+            bound(batches[(first + number) % 2])
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [threading.Thread(target=run, args=(first,)) for first in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    faults = faults_of(functools.partial(run, 0), functools.partial(run, 1))
     assert (faults, len(plans_of(bound))) == ([], 2)
