@@ -92,6 +92,15 @@ def test_a_step_that_accumulates_is_predicted_too(name: str, gradients: str) -> 
     assert agree(steps(bound, arguments, clear=False), expected)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_of_its_own_by_a_plan_that_accumulates_is_predicted_too(name: str) -> None:
+    module, arguments = made(CASES[name])
+    bound = within_budget(module, arguments, budget="60%", grad_accumulation=True)
+    gc.collect()
+    expected = peaks(predict(bound).card)
+    assert agree(steps(bound, arguments), expected)
+
+
 @SEGMENTS
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("share", [0.8, 0.7])

@@ -94,9 +94,47 @@ def test_tensors_of_the_step_lie_in_the_pool_and_others_do_not() -> None:
     module, arguments = bound()
     loss = module(*arguments)
     loss.backward()
-    of_step = [loss, *(parameter.grad for parameter in module.parameters())]
-    assert {pool_of(tensor) for tensor in of_step} == {pool().id}
-    assert {pool_of(tensor) for tensor in (*arguments, torch.empty(4 * MIB, device="cuda"))} == {(0, 0)}
+    gradients = [parameter.grad for parameter in module.parameters()]
+    assert {pool_of(tensor) for tensor in gradients if tensor is not None} == {pool().id}
+    assert {pool_of(tensor) for tensor in (loss, *arguments, torch.empty(4 * MIB, device="cuda"))} == {(0, 0)}
+
+
+class Outputs(nn.Module):
+    """Returns a product, a view of what a product reads, and, detached, what a batch norm makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(256, 256) for _ in range(3))
+        self.norm = nn.BatchNorm1d(256)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first, second = (layer(x).relu() for layer in self.layers[:2])
+        normed = self.norm(first + second)
+        return self.layers[2](normed), second[:, ::2], normed.detach()
+
+
+def test_outputs_that_the_caller_keeps_leave_the_pool_idle() -> None:
+    module, x = Outputs().cuda(), torch.randn(4096, 256, device="cuda")
+    planned = within_budget(module, (x,), budget="100%")
+    outputs = planned(x)
+    (outputs[0].sum() + outputs[1].sum()).backward()
+    clear_gradients(planned, (x,))
+    assert {pool_of(output) for output in outputs} == {(0, 0)}
+    assert (pool().reserved_nbytes > 0, pool().release()) == (True, True)
+
+
+def test_a_loop_that_keeps_the_outputs_until_the_next_is_within_its_budget() -> None:
+    module, x = Outputs().cuda(), torch.randn(16384, 256, device="cuda")
+    planned = within_budget(module, (x,), budget="100%")
+    gc.collect()
+    found = predict(planned).card
+    assert found is not None
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(3):
+        outputs = planned(x)
+        ((2 * outputs[0]).sum() + (2 * outputs[1]).sum()).backward()
+        clear_gradients(planned, (x,))
+    assert found.reserved_nbytes < torch.cuda.max_memory_reserved() <= found.most_reserved_nbytes
 
 
 def test_the_segment_outlives_an_emptied_cache() -> None:
@@ -423,9 +461,35 @@ def test_plans_for_several_shapes_stay_within_their_budget_in_turn(kind: bool, f
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     for batch in (2, 1, 2, 1, 1, 2):
-        step(module, unet_case(batch, *UNET).arguments(0, "cuda"))
+        loss = module(*(each.detach() for each in unet_case(batch, *UNET).arguments(0, "cuda")))  # held to the next
+        loss.backward()
+        clear_gradients(module, ())
     arguments = 2 * MIB  # one segment, where those of two batches are there at a time
     assert (len(runner_of(module).plans), torch.cuda.max_memory_reserved() <= 290_000_000 + arguments) == (2, True)
+
+
+def test_steps_that_accumulate_leave_the_pool_idle() -> None:
+    module, arguments = bound(grad_accumulation=True)
+    for _ in range(2):
+        loss = module(*arguments)
+        loss.backward()
+    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    assert {pool_of(tensor) for tensor in gradients} == {(0, 0)}
+    assert (loss.is_cuda, pool().reserved_nbytes > 0, pool().release()) == (True, True, True)
+
+
+def test_accumulating_steps_of_several_shapes_stay_within_their_budget() -> None:
+    limit = 320_000_000
+    module = within_budget(unet_case(2, *UNET).build().cuda(), budget=limit, optimizer="sgd", grad_accumulation=True)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    for batches in ((2, 1), (1, 2), (1, 1, 2), (2, 2, 1)):
+        for batch in batches:
+            loss = module(*(each.detach() for each in unet_case(batch, *UNET).arguments(0, "cuda")))
+            loss.backward()
+        clear_gradients(module, ())
+    arguments = 2 * MIB  # one segment, where those of two batches are there at a time
+    assert (len(runner_of(module).plans), torch.cuda.max_memory_reserved() <= limit + arguments) == (2, True)
 
 
 def held(pool: StepPool, nbytes: int) -> Tensor:
@@ -439,7 +503,7 @@ def space_of(nbytes: int, *, small: int = 0, most_nbytes: int | None = None) -> 
     smalls = [Request(key, MIB // 2) for key in range(1, small + 1)]
     requests = (Request(0, nbytes), *smalls, *(Request(key, 0) for key in range(small + 1)))
     trace = RequestTrace(requests, (), (0,) * len(requests))
-    return StepSpace(trace, nbytes, nbytes, AllocatorSettings(), most_nbytes)
+    return StepSpace(trace, nbytes, nbytes, AllocatorSettings(), most_nbytes=most_nbytes)
 
 
 @pytest.mark.parametrize("cycle", [2, 3, 4, 8])

@@ -38,19 +38,24 @@ _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default, at
 
 
 class Room:
-    """What a program requires of a step pool.
+    """What a program requires of a step pool, and where it leaves the gradients of ``parameters``.
 
-    With fillers it is planned for a pool that nothing is in; ``gradients`` are the primals whose gradients would be.
+    Those of a step that accumulates are copied out of the pool by the first of several steps, so that each finds it
+    idle. It costs no memory that adding to them does not take, too. Those of other steps stay in the pool, and with
+    fillers (``filled``) a step is planned for one that none is in.
     """
 
-    def __init__(self, pool: StepPool, space: StepSpace, gradients: Sequence[int]) -> None:
-        self.pool, self._space, self._gradients = pool, space, gradients
+    def __init__(self, pool: StepPool, space: StepSpace, parameters: Sequence[int], *, filled: bool) -> None:
+        self.pool, self._space = pool, space
+        self._parameters = parameters if space.accumulates or filled else ()
 
-    def begin(self, run: Run, primals: list[torch.Tensor]) -> None:
-        """Have the space for a step that begins."""
-        leaves = (primals[i] for i in self._gradients)
-        unused = all(leaf.grad is None for leaf in leaves if leaf.is_leaf)
-        self.pool.begin(run, self._space, is_unused=unused)
+    def begin(self, run: Run, primals: list[torch.Tensor]) -> frozenset[int]:
+        """Have the space for a step that begins; the parameters whose gradients it copies out of the pool."""
+        leaves = [i for i in self._parameters if primals[i].is_leaf]
+        without = [i for i in leaves if primals[i].grad is None]
+        accumulates = self._space.accumulates
+        self.pool.begin(run, self._space, is_unused=accumulates or len(without) == len(leaves))
+        return frozenset(without) if accumulates and self.pool.usable() else frozenset()
 
 
 class Executable:
@@ -86,7 +91,7 @@ class Executable:
         """Run the forward; the returned tensors carry the history that runs the backward."""
         run = Run(self, primals, retrace)
         if self.room is not None:
-            self.room.begin(run, primals)
+            run.copied_out = self.room.begin(run, primals)
         token: torch.Tensor | None = None
         first, *later = ([primals[i] for i in part.primals] for part in self.program.parts)
         for number in range(len(later), 0, -1):
@@ -163,6 +168,7 @@ class Run:
         self.tangents: list[torch.Tensor | None] | None = None
         self.backward = executable.backward
         self.running: Iterator[list[Any]] | None = None
+        self.copied_out: frozenset[int] = frozenset()  # primals whose gradients are not to lie in the step pool
 
     @property
     def is_pending(self) -> bool:
@@ -224,6 +230,8 @@ class Run:
         assert self.running is not None
         with self.executable.placed(), torch_private.WithoutAutocast():
             given = next(self.running)
+            if self.copied_out:
+                self._copy_out(given, self.backward.gradients[number])
         if next_node is None or not torch_private.is_wanted(next_node):
             self._end()
         primals, by_primal = self.executable.program.parts[number].primals, self.backward.gradients[number]
@@ -235,9 +243,17 @@ class Run:
         given.clear()
         return gradients
 
+    def _copy_out(self, given: list[torch.Tensor], primals: Sequence[int]) -> None:
+        """Copy gradients out of the step pool, one after the other."""
+        assert self.executable.room is not None
+        outside = self.executable.room.pool.outside
+        for position, primal in enumerate(primals):
+            if primal in self.copied_out:
+                given[position] = outside(torch.clone, given[position])
+
     def _end(self) -> None:
         """Let go of what only a backward needs, as autograd does: a caller may hold the loss for long."""
-        self.running = None
+        self.running, self.copied_out = None, frozenset()
         if self.saved is None:
             self.primals, self.versions, self.retrace = {}, {}, never
 

@@ -26,8 +26,8 @@ from ..memory.caching_allocator import (
 )
 from ..memory.cuda_workspaces import make_products, take_workspaces
 from ..step.annotate import Annotated, device_of
-from .codegen import Event, EventKind, Filling, Program, generate
-from .fillers import with_less_reserved
+from .codegen import Event, EventKind, Pooling, Program, generate
+from .fillers import Fillers, with_less_reserved
 from .request_trace import RequestTrace, accumulating_trace, request_trace
 from .step_pool import StepPool
 from .step_space import StepSpace, best_segment, fresh, two_steps
@@ -46,7 +46,9 @@ class CardMemory:
         requested_nbytes, allocated_nbytes, reserved_nbytes: the peaks of what tensors ask for, of their blocks, and of
             the segments, as ``torch.cuda.memory_stats()`` will have them; everything in the process counts. What is
             reserved may be a segment less or more: where the driver places segments is not known.
-        most_reserved_nbytes: the larger of what is reserved where new segments lie above and below the others.
+        most_reserved_nbytes: the largest of what is reserved where new segments lie above and below the others, and
+            where the caller drops the outputs before the next forward and only after it, as a loop that assigns them
+            anew does.
         others_nbytes: the blocks that are in use now and have nothing to do with the step; part of the peaks.
     """
 
@@ -123,15 +125,18 @@ def placed(annotated: Annotated, plan: Plan, *, filled: bool = True) -> Placed:
         return Placed(program, None)
     meter.measure(step.calls)
     _take_workspaces(annotated, program)
-    trace = (accumulating_trace if plan.budget.grad_accumulation else request_trace)(step, program, meter)
+    accumulates = plan.budget.grad_accumulation
+    trace = (accumulating_trace if accumulates else request_trace)(step, program, meter)
     segment_nbytes, reserved_nbytes = best_segment(trace, settings)
     better = with_less_reserved(trace, reserved_nbytes, settings) if filled else None
+    fillers: Fillers = {}
     if better is not None:
-        filling = Filling(better.fillers, StepPool.of(device_of(step)).fill)
-        program = generate(step, plan.schedule, fillers=filling)
-        trace, segment_nbytes, reserved_nbytes = better.trace, better.segment_nbytes, better.reserved_nbytes
-    space = StepSpace(trace, segment_nbytes, reserved_nbytes, settings) if segment_nbytes else None
-    return Placed(program, space)
+        fillers, segment_nbytes, reserved_nbytes, trace = better
+    if not segment_nbytes:
+        return Placed(program, None)
+    pool = StepPool.of(device_of(step))
+    program = generate(step, plan.schedule, pooling=Pooling(fillers, pool.fill, pool.outside))
+    return Placed(program, StepSpace(trace, segment_nbytes, reserved_nbytes, settings, accumulates))
 
 
 def card_memory(annotated: Annotated, program: Program, space: StepSpace | None, present: Present) -> CardMemory:
@@ -151,9 +156,16 @@ def card_memory(annotated: Annotated, program: Program, space: StepSpace | None,
     free, total = torch.cuda.mem_get_info(device)
     segments = torch_private.cuda_segments(device)
     if present.accumulates and not present.gradients:
-        trace = accumulating_trace(step, program, meter, filled=pool is not None)
+        trace = accumulating_trace(step, program, meter, pooled=pool is not None)
     else:
-        trace = request_trace(step, program, meter, gradients_present=present.accumulates, filled=pool is not None)
+        trace = request_trace(
+            step,
+            program,
+            meter,
+            gradients_present=present.accumulates,
+            copies_gradients=space is not None and space.accumulates and not present.accumulates,
+            pooled=pool is not None,
+        )
     stream = torch.cuda.current_stream(device).cuda_stream
     serving = (DEFAULT_POOL,) if pool is None else (DEFAULT_POOL, pool.id)
     served: list[dict[str, Any]] = []
@@ -167,15 +179,18 @@ def card_memory(annotated: Annotated, program: Program, space: StepSpace | None,
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
     others -= sum(block.nbytes for block in own.values())
     reserved = sum(segment["total_size"] for segment in segments)
-    below = _pools(served, replace(known, descending=True), space, device)
-    peak, other = (_peak(state, present, trace) for state in (pools, below))
+    peak = _peak(pools, present, trace)
+    most_nbytes = peak.reserved_nbytes
+    for descending, late_outputs in ((False, True), (True, False), (True, True)):
+        state = _pools(served, replace(known, descending=descending), space, device)
+        most_nbytes = max(most_nbytes, _peak(state, present, trace, late_outputs=late_outputs).reserved_nbytes)
     return CardMemory(
         min(LARGEST_CONTEXT, max(0, total - free - reserved)),
         kept_nbytes,
         peak.requested_nbytes + sum(segment["requested_size"] for segment in elsewhere),
         peak.allocated_nbytes + sum(segment["allocated_size"] for segment in elsewhere),
         peak.reserved_nbytes + sum(segment["total_size"] for segment in elsewhere),
-        max(peak.reserved_nbytes, other.reserved_nbytes) + sum(segment["total_size"] for segment in elsewhere),
+        most_nbytes + sum(segment["total_size"] for segment in elsewhere),
         others,
     )
 
@@ -220,13 +235,13 @@ def _pools(
     return _Pools(default, own, space.segment_nbytes if takes else 0)
 
 
-def _peak(pools: _Pools, present: Present, trace: RequestTrace) -> Usage:
-    """The peaks of two steps from a state of the allocator."""
+def _peak(pools: _Pools, present: Present, trace: RequestTrace, *, late_outputs: bool = False) -> Usage:
+    """The peaks of two steps from a state of the allocator (`two_steps`)."""
     _prepare(pools, present)
     pools.default.reset_peak()
     now, taken = pools.default.now, pools.taken_nbytes
     pools.default.peak.raise_to(Usage(now.requested_nbytes + taken, now.allocated_nbytes + taken, now.reserved_nbytes))
-    two_steps(trace, pools.own, pools.default)
+    two_steps(trace, pools.own, pools.default, late_outputs=late_outputs)
     return pools.default.peak
 
 

@@ -35,14 +35,23 @@ NO_STEP = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
-    """The fillers of a program (fillers.py): bytes by the number of a call, and the function that makes them."""
+class Pooling:
+    """How a program uses the pool that it runs in (step_pool.py).
 
-    of: Mapping[int, tuple[int, ...]]
-    take: Callable[..., Any]
+    Attributes:
+        fillers: bytes of fillers by the number of a call (fillers.py).
+        fill: the function that makes them.
+        outside: runs a call outside of the pool, ``outside(function, *args, **kwargs)``. What makes the outputs runs
+            there (`making_outputs`), since the caller holds these for as long as it likes. None for a program that
+            does not run in a pool.
+    """
+
+    fillers: Mapping[int, tuple[int, ...]]
+    fill: Callable[..., Any]
+    outside: Callable[..., Any] | None = None
 
 
-NO_FILLERS = Filling({}, list)
+NO_POOL = Pooling({}, list)
 
 
 class EventKind(Enum):
@@ -99,8 +108,17 @@ class Program:
 class _Writer:
     """Source lines of one function, and the names that are alive after the last line."""
 
-    def __init__(self, step: TracedStep, constants: dict[str, Any], fillers: Filling, calls: int = 0) -> None:
-        self.step, self.fillers = step, fillers
+    def __init__(
+        self,
+        step: TracedStep,
+        constants: dict[str, Any],
+        pooling: Pooling,
+        *,
+        outside: frozenset[fx.Node] = frozenset(),
+        calls: int = 0,
+    ) -> None:
+        self.step, self.pooling = step, pooling
+        self.outside = outside  # calls to run outside of the pool
         self.calls = calls  # so many there have been, in both functions
         self.constants = constants
         self.lines: list[str] = []
@@ -283,7 +301,10 @@ class _Writer:
         words = [self.argument(value) for value in args] if first is None else [first, *map(self.argument, args[1:])]
         left_out = bound.left_out if bound else frozenset()
         words += [f"{key}={self.argument(value)}" for key, value in kwargs.items() if key not in left_out]
-        return f"{self.function(target, bound and bound.function)}({', '.join(words)})"
+        function = self.function(target, bound and bound.function)
+        if node in self.outside:
+            function, words = self.function(self.pooling.outside), [function, *words]
+        return f"{function}({', '.join(words)})"
 
     def call(self, node: fx.Node, again: bool = False) -> None:
         """Run a node and name its result, but for a write that nothing reads; ``again`` says that it has run before."""
@@ -291,9 +312,9 @@ class _Writer:
             self.lines.append(self.expression(node, again=again))
             return
         line = f"{node.name} = {self.expression(node, again=again)}"
-        fillers = self.fillers.of.get(self.calls, ())
+        fillers = self.pooling.fillers.get(self.calls, ())
         if fillers:
-            self.lines.append(f"__fillers = {self.function(self.fillers.take)}({', '.join(map(str, fillers))})")
+            self.lines.append(f"__fillers = {self.function(self.pooling.fill)}({', '.join(map(str, fillers))})")
             self.event(EventKind.FILL, fillers)
         self.lines.append(line)
         self.event(EventKind.CALL, [node])
@@ -336,9 +357,9 @@ class _Writer:
 
 class _Generator:
     def __init__(
-        self, step: TracedStep, schedule: Schedule, on_step: OnStep | None, parts: tuple[Part, ...], fillers: Filling
+        self, step: TracedStep, schedule: Schedule, on_step: OnStep | None, parts: tuple[Part, ...], pooling: Pooling
     ) -> None:
-        self.step, self.schedule, self.on_step, self.fillers = step, schedule, on_step, fillers
+        self.step, self.schedule, self.on_step, self.pooling = step, schedule, on_step, pooling
         self.allocation_of = {storage: allocation for allocation, storage in step.storage_of.items()}
         self.constants: dict[str, Any] = {}
         self.recomputed = {s.index for s in schedule if s.kind is StepKind.RECOMPUTE}
@@ -369,7 +390,8 @@ class _Generator:
         split = max(i for i, step in enumerate(steps) if step.kind is StepKind.FORWARD) + 1
         while split < len(steps) and steps[split].kind is StepKind.FREE:
             split += 1
-        forward = _Writer(self.step, self.constants, self.fillers)
+        outside = making_outputs(self.step) if self.pooling.outside is not None else frozenset()
+        forward = _Writer(self.step, self.constants, self.pooling, outside=outside)
         self.states: set[int] = set()
         self._report(forward, NO_STEP)
         for position, step in enumerate(steps[:split]):
@@ -378,7 +400,7 @@ class _Generator:
         outputs = [forward.name(node) for node in self.step.joint.outputs if isinstance(node, fx.Node)]
         states = sorted(self.states)
 
-        backward = _Writer(self.step, self.constants, self.fillers, forward.calls)
+        backward = _Writer(self.step, self.constants, self.pooling, calls=forward.calls)
         of, kept = self.step.allocations.of, self.step.storage_of
         at_start = {node for node in forward.alive if any(allocation in kept for allocation in of[node])}
         at_start = {node for node in at_start if not _is_tuple(node)}  # of views, which are made again
@@ -609,7 +631,14 @@ def generate(
     schedule: Schedule,
     on_step: OnStep | None = None,
     parts: tuple[Part, ...] = (),
-    fillers: Filling = NO_FILLERS,
+    pooling: Pooling = NO_POOL,
 ) -> Program:
     """The two functions that run ``schedule``, with ``parts`` if they are known; ``on_step`` is called as they run."""
-    return _Generator(step, schedule, on_step, parts, fillers).program()
+    return _Generator(step, schedule, on_step, parts, pooling).program()
+
+
+def making_outputs(step: TracedStep) -> frozenset[fx.Node]:
+    """The calls of the forward that ask for the memory of its outputs."""
+    outputs = (node for node in step.joint.outputs if isinstance(node, fx.Node))
+    makers = {step.allocations.entries[allocation].node for node in outputs for allocation in step.allocations.of[node]}
+    return frozenset(node for node in makers if node.op == "call_function")

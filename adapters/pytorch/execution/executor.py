@@ -185,10 +185,12 @@ class Executor:
         if self._space is None:
             return None
         events = (*self.program.forward_events, *self.program.backward_events)
-        filled = any(event.kind is EventKind.FILL for event in events)
-        counted = filled and not self.plan.budget.grad_accumulation
-        parameters = [i for i, primal in enumerate(step.joint.primals) if primal.kind == "parameter"]
-        return Room(StepPool.of(device_of(step)), self._space, parameters if counted else ())
+        return Room(
+            StepPool.of(device_of(step)),
+            self._space,
+            [i for part in self.program.parts for i in part.primals if step.joint.primals[i].kind != "input"],
+            filled=any(event.kind is EventKind.FILL for event in events),
+        )
 
     def _check_switches(self) -> None:
         switches = KERNELS_TRACED.now()

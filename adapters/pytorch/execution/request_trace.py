@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from torch import fx
 
-from ..memory.allocations import elements, ranks
+from ..memory.allocations import elements, ranks, tensors
 from ..memory.caching_allocator import SMALL_REQUEST, block_nbytes
 from ..memory.workspace_meter import WorkspaceMeter
 from ..step.step_graph import TracedStep
-from .codegen import Event, EventKind, Program
+from .codegen import Event, EventKind, Program, making_outputs
 
 NO_CALL = -1
 
@@ -37,16 +37,21 @@ class RequestTrace:
         step: what the step asks for and releases.
         after: the release of the gradients that it leaves, when the caller drops them.
         calls: for each request of the step the number of the call that makes it (`Event`), or NO_CALL.
-        outside: the keys of what the caller asks for during the step, the gradients of outputs.
+        outside: the keys of what does not lie in the step pool: what the calls ask for that make the outputs, and the
+            gradients of these.
+        outputs: the keys of the outputs.
+        tangents: those of their gradients, for which the caller asks when the forward has returned.
     """
 
     step: tuple[Request, ...]
     after: tuple[Request, ...]
     calls: tuple[int, ...]
     outside: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+    tangents: frozenset[int] = frozenset()
 
     def of_large_segments(self) -> RequestTrace:
-        """What segments for large requests serve of a step, in bytes of blocks; the caller's requests are left out."""
+        """What segments for large requests serve of a step, in bytes of blocks; what lies elsewhere is left out."""
         large = {key for key, nbytes in self.step if block_nbytes(nbytes) > SMALL_REQUEST} - self.outside
         kept = [(Request(request.key, block_nbytes(request.nbytes)), call)
                 for request, call in zip(self.step, self.calls, strict=True) if request.key in large]  # fmt: skip
@@ -60,59 +65,77 @@ def request_trace(
     meter: WorkspaceMeter,
     *,
     gradients_present: bool = False,
-    filled: bool = True,
+    copies_gradients: bool = False,
+    pooled: bool = True,
 ) -> RequestTrace:
     """The requests of one forward and backward whose outputs live until the backward ends.
 
     The gradient of a scalar output is made by ``loss.backward()``, which holds it to the end. With
-    ``gradients_present`` each gradient is added to one that exists, and released after its part of the backward.
-    Unless it is ``filled``, the program takes no fillers: so it is where it does not run in the step pool.
+    ``gradients_present`` each gradient is added to one that exists, and released after its part of the backward. With
+    ``copies_gradients`` each is copied out of the step pool then. Unless it is ``pooled``, the program does not run in
+    the step pool: it takes no fillers there, and copies no gradients.
     """
-    tracer = _Tracer(step, meter, gradients_present, filled)
-    tracer.run(program.forward_events)
+    tracer = _Tracer(step, meter, gradients_present, copies_gradients and pooled, pooled)
+    tracer.run(program.forward_events, outside=making_outputs(step))
     outputs = tracer.held(node for node in step.joint.outputs if isinstance(node, fx.Node))
     saved = [node for node in program.saved if isinstance(node, fx.Node)]
     tracer.hold(outputs)
     tracer.names_become(saved)
     tangents = [node for node in step.joint.tangents if node is not None]
-    scalars, outside = tracer.ask_for_tangents(tangents)
+    scalars, all_tangents = tracer.ask_for_tangents(tangents)
     tracer.run(program.backward_events)
     tracer.names_become([])
     tracer.drop(scalars)
     tracer.drop(outputs)
     lasting = tuple(Request(key, 0) for key in tracer.lasting)
-    return RequestTrace(tuple(tracer.requests), lasting, tuple(tracer.calls), frozenset(outside))
+    return RequestTrace(
+        tuple(tracer.requests),
+        lasting,
+        tuple(tracer.calls),
+        frozenset((*tracer.outside, *all_tangents)),
+        frozenset(outputs),
+        frozenset(all_tangents),
+    )
 
 
 def accumulating_trace(
-    step: TracedStep, program: Program, meter: WorkspaceMeter, *, filled: bool = True
+    step: TracedStep, program: Program, meter: WorkspaceMeter, *, pooled: bool = True
 ) -> RequestTrace:
     """The requests of a step that finds no gradients, and of one that adds to those that the first leaves."""
-    first = request_trace(step, program, meter, filled=filled)
-    second = request_trace(step, program, meter, gradients_present=True, filled=filled)
+    first = request_trace(step, program, meter, copies_gradients=True, pooled=pooled)
+    second = request_trace(step, program, meter, gradients_present=True, pooled=pooled)
     last = max((request.key for request in first.step), default=0)
 
     def later(requests: Iterable[Request]) -> tuple[Request, ...]:
         return tuple(Request(last + request.key, request.nbytes) for request in requests)
 
+    def of_both(keys: frozenset[int], of_second: frozenset[int]) -> frozenset[int]:
+        return keys | {last + key for key in of_second}
+
     return RequestTrace(
         first.step + later(second.step),
         first.after + later(second.after),
         first.calls + second.calls,
-        first.outside | {last + key for key in second.outside},
+        of_both(first.outside, second.outside),
+        of_both(first.outputs, second.outputs),
+        of_both(first.tangents, second.tangents),
     )
 
 
 class _Tracer:
     """Names, the memory that they refer to, and the requests so far. Memory that the step does not own has no key."""
 
-    def __init__(self, step: TracedStep, meter: WorkspaceMeter, gradients_present: bool, filled: bool) -> None:
-        self.step, self.meter, self.gradients_present, self.filled = step, meter, gradients_present, filled
+    def __init__(
+        self, step: TracedStep, meter: WorkspaceMeter, gradients_present: bool, copies_gradients: bool, pooled: bool
+    ) -> None:
+        self.step, self.meter, self.pooled = step, meter, pooled
+        self.gradients_present, self.copies_gradients = gradients_present, copies_gradients
         self.requests: list[Request] = []
         self.calls: list[int] = []  # that make them
         self._call_number, self._calls_made = NO_CALL, 0
         self._fillers: list[int] = []
         self.lasting: list[int] = []
+        self.outside: list[int] = []
         self._next = 0
         self._key_of: dict[int, int] = {}  # allocation -> the memory that it is in now
         self._names: dict[fx.Node, list[int]] = {}
@@ -120,6 +143,7 @@ class _Tracer:
         self._gradient_at = dict(step.joint.gradients)
         self._copies: dict[int, int] = {}
         self._added: list[int] = []  # gradients that autograd adds to others before the next call
+        self._copied_out: list[tuple[int, list[int]]] = []  # those that are copied before it: bytes and memory
         self._references: Counter[int] = Counter()
 
     # -- memory ----------------------------------------------------------------------------------
@@ -188,18 +212,21 @@ class _Tracer:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def run(self, events: Iterable[Event]) -> None:
-        """Do what the lines of a function do."""
+    def run(self, events: Iterable[Event], outside: frozenset[fx.Node] = frozenset()) -> None:
+        """Do what the lines of a function do; what the calls ``outside`` ask for is not of the step pool."""
         for event in events:
             if event.kind is EventKind.CALL:
                 self._accumulate()
                 self._call_number = self._calls_made
                 for node in self._nodes(event):
+                    asked = self._next
                     self._call(node)
+                    if node in outside:
+                        self.outside += range(asked + 1, self._next + 1)
                 self._call_number, self._calls_made = NO_CALL, self._calls_made + 1
             elif event.kind is EventKind.FILL:
                 self._accumulate()
-                sizes = event.about if self.filled else ()
+                sizes = event.about if self.pooled else ()
                 self._fillers = [self.ask(nbytes) for nbytes in sizes if isinstance(nbytes, int)]
             elif event.kind is EventKind.EMPTY:
                 for key in self._fillers:
@@ -275,13 +302,23 @@ class _Tracer:
             else:
                 keys = self._keys(self._gradient_at[primal])
                 self.hold(keys)
-            added = self.gradients_present and self.step.joint.primals[primal].kind != "input"
-            if added:
+            if self.step.joint.primals[primal].kind == "input":
+                self.lasting += keys
+            elif self.gradients_present:
                 self._added += keys
+            elif self.copies_gradients:
+                (like,) = tensors(self.step.joint.primals[primal].node)
+                self._copied_out.append((like.numel() * like.element_size(), keys))
             else:
                 self.lasting += keys
 
     def _accumulate(self) -> None:
-        """Autograd has added the gradients that it was given to those that exist."""
+        """The gradients that autograd was given are copied, or added to those that exist."""
+        copied, self._copied_out = self._copied_out, []
+        for nbytes, keys in copied:
+            self.outside.append(self.ask(nbytes))
+            self.hold(self.outside[-1:])
+            self.lasting += self.outside[-1:]
+            self.drop(keys)
         added, self._added = self._added, []
         self.drop(added)

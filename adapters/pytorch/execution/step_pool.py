@@ -2,7 +2,8 @@
 
 The allocator serves the default pool from segments of many sizes; what a plan frees in one of them is of no use for a
 larger request. In one segment free neighbours merge. Nothing else is placed there, so that each step finds the pool as
-the one before it did, and takes what was predicted.
+the one before it did, and takes what was predicted. Nothing stays there, either, that the caller may hold for long: the
+outputs of a step, and gradients that others are added to.
 
 The segment is not expandable under ``expandable_segments`` either. An expandable one would grow as a step needs it; of
 one that does not grow the best size can be chosen, and where its blocks lie. What a step needs beyond it, and small
@@ -19,6 +20,7 @@ import atexit
 import contextlib
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 from weakref import WeakKeyDictionary
@@ -226,6 +228,16 @@ class StepPool:
                 for nbytes in sizes:  # no tensors, which deterministic algorithms would fill
                     found.append(torch.UntypedStorage(nbytes, device=self.device))
         return found
+
+    def outside(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function whose results do not lie in the pool, within a stay in it or not."""
+        if self._thread != threading.get_ident():
+            return function(*args, **kwargs)
+        torch_private.leave_pool(self.id, self.device)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            torch_private.enter_pool(self.id, self.device)
 
     def entered(self) -> AbstractContextManager[None]:
         """Place what this thread allocates in the pool, where it can be used."""

@@ -23,6 +23,7 @@ class StepSpace:
         segment_nbytes: the bytes of the segment that suits it.
         reserved_nbytes: what it reserves in a pool with this segment alone.
         settings: those of the allocator that it was planned with.
+        accumulates: whether steps leave their gradients outside of the pool, to which the next ones add theirs.
         most_nbytes: what the pool may reserve while it runs, so that its budget holds; None without such a budget.
         verdicts: by the segments of an idle pool, whether the step stays within its budget there.
     """
@@ -31,6 +32,7 @@ class StepSpace:
     segment_nbytes: int
     reserved_nbytes: int
     settings: AllocatorSettings
+    accumulates: bool = False
     most_nbytes: int | None = None
     verdicts: dict[tuple[tuple[int, str, bool], ...], bool] = field(default_factory=dict)
 
@@ -90,13 +92,24 @@ def reserves(trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettin
     return allocator.peak.reserved_nbytes
 
 
-def two_steps(trace: RequestTrace, pool: CachingAllocator, outside: CachingAllocator) -> None:
-    """Let the pool serve two steps and the release of what they leave, and ``outside`` what their caller asks for."""
+def two_steps(
+    trace: RequestTrace, pool: CachingAllocator, outside: CachingAllocator, *, late_outputs: bool = False
+) -> None:
+    """Let the pool serve two steps and the release of what they leave, and ``outside`` the rest of their requests.
+
+    With ``late_outputs`` the outputs of a forward are released when the next one has returned.
+    """
     blocks: dict[int, Block | None] = {}
+    waiting: list[Block | None] = []
     for _ in range(2):
         for key, nbytes in (*trace.step, *trace.after):
             allocator = outside if key in trace.outside else pool
             if nbytes:
+                if key in trace.tangents:
+                    while waiting:
+                        outside.release(waiting.pop())
                 blocks[key] = allocator.allocate(nbytes)
+            elif late_outputs and key in trace.outputs:
+                waiting.append(blocks.pop(key))
             else:
                 allocator.release(blocks.pop(key))

@@ -13,7 +13,7 @@ from ogc_plan.adapters.pytorch import plan_of, within_budget
 from ogc_plan.adapters.pytorch.capture.joint_graph import capture
 from ogc_plan.adapters.pytorch.execution import executor
 from ogc_plan.adapters.pytorch.execution.card_memory import Placed
-from ogc_plan.adapters.pytorch.execution.codegen import Event, EventKind, Filling, Program, generate
+from ogc_plan.adapters.pytorch.execution.codegen import Event, EventKind, Pooling, Program, generate
 from ogc_plan.adapters.pytorch.execution.fillers import Filled, LargeRequests, with_fillers, with_less_reserved
 from ogc_plan.adapters.pytorch.execution.request_trace import NO_CALL, Request, RequestTrace, request_trace
 from ogc_plan.adapters.pytorch.execution.step_space import best_segment, reserves, segment_sizes
@@ -127,8 +127,8 @@ class Fillings:
     def placed(self, annotated: Annotated, plan: Plan) -> Placed:
         step, schedule = annotated.step, plan.schedule
         calls = sum(event.kind is EventKind.CALL for event in events_of(generate(step, schedule)))
-        filling = Filling({call: (8 * MIB, call + 1) for call in range(calls)}, self.take)
-        self.programs.append(generate(step, schedule, fillers=filling))
+        pooling = Pooling({call: (8 * MIB, call + 1) for call in range(calls)}, self.take)
+        self.programs.append(generate(step, schedule, pooling=pooling))
         return Placed(self.programs[-1], None)
 
 
@@ -165,7 +165,7 @@ class TestProgram:
         annotated.meter.measure(annotated.step.calls)
         plain = request_trace(annotated.step, generate(annotated.step, schedule), annotated.meter)
         fillers = {call: (8 * MIB, call + 1) for call in set(plain.calls) - {NO_CALL}}
-        program = generate(annotated.step, schedule, fillers=Filling(fillers, list))
+        program = generate(annotated.step, schedule, pooling=Pooling(fillers, list))
         requests = request_trace(annotated.step, program, annotated.meter).step
         assert sizes(requests) == sizes(with_fillers(plain, fillers).step)
 
