@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -24,6 +25,16 @@ if STANDIN:
 
     cudnn.install()
     cudnn.CONVOLUTION_WORKSPACE_NBYTES = 4096  # as small as the networks here
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_collections() -> None:
+    """Spare the collector what torch imports with its first step, too."""
+    from ogc_plan.adapters.pytorch import within_budget
+
+    within_budget(torch.nn.Linear(2, 2), (torch.zeros(2, 2),), budget="100%")
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,6 @@ between kernels are simulated, scratch inside kernels is not: the meter cannot s
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,15 +54,6 @@ def simulated(graph: Graph, training: TrainingGraph) -> int:
             between = temporaries_nbytes(call_of(op, graph, needs))
         costs.append(OpCost(0, 0, *between))
     return store_all_timeline(training, tuple(costs))[1].peak_activation_nbytes
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_collections() -> Iterator[None]:
-    """Spare the collector all that was there before, which takes it most of a second each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", [*BETWEEN, *ON_IMAGES])

@@ -13,6 +13,7 @@ from torch import nn
 from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..guards.attribute_reads import AttributeReads
+from ..guards.frozen_objects import FROZEN
 from ..guards.globals_and_closures import SourceGuards
 from ..guards.host_rng import refuse_host_draws
 from ..guards.memoised_tensors import backward_with_memoised_tensors, memoising, with_memoised_tensors
@@ -141,6 +142,7 @@ class Trace:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedGraph:
         """Trace the step. Raises what torch or a mode raises."""
+        FROZEN.look()
         with ExitStack() as stack:
             for mode in MODES:
                 stack.enter_context(mode(self))

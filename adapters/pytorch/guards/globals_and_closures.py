@@ -93,7 +93,6 @@ class SourceGuards:
             # Callbacks of the collector are not part of the forward. On a card autograd would run a backward written by
             # hand on a thread of its own, which is not recorded.
             with gc_paused(), self._ages.told_apart(), torch.autograd.set_multithreading_enabled(False):
-                self._functions.begin()
                 yield
         finally:
             sys.settrace(before)

@@ -7,7 +7,6 @@ the first forward; nothing of a trace may stay in its memory.
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ import torch
 from .. import torch_private
 from ..errors import UnsupportedModuleError
 from ..torch_private import TorchDispatchMode, pytree, schema_of
+from .frozen_objects import FROZEN, MEMOISED
 from .sources import is_skipped
 
 _NESTING = 5
@@ -44,8 +44,8 @@ def _keeps(function: Any, wanted: set[int]) -> bool:
 
 
 def _memoised_functions() -> list[Any]:
-    kind = functools._lru_cache_wrapper
-    return [found for found in gc.get_referrers(kind) if type(found) is kind]  # faster than to look at all objects
+    found = gc.get_referrers(MEMOISED)  # faster than to look at all objects
+    return [each for each in found if type(each) is MEMOISED] + FROZEN.memoised()
 
 
 def _memoised_code() -> set[CodeType]:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+from .frozen_objects import FROZEN
+
 _WITHOUT_DEFAULTS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"})
 """Code that is made and run in one place."""
 
@@ -68,13 +70,6 @@ class RunningFunctions:
         self._older: dict[int, list[FunctionType]] | None = None  # those that hold data, by code
         self._first: tuple[CodeType, list[FunctionType]] | None = None
 
-    def begin(self) -> None:
-        """Look for what `gc.freeze` hides: to show it and hide it again would hide what a trace has made, too."""
-        if gc.get_freeze_count() > 0:
-            gc.unfreeze()
-            self._older = self._with_data(gc.get_objects())
-            gc.freeze()
-
     def end(self) -> None:
         """Let go of the functions."""
         self._older = None
@@ -88,6 +83,9 @@ class RunningFunctions:
         named = [] if set(code.co_freevars) - {"__class__"} else list(_under_its_name(frame))
         if named:
             return [function for function in named if self._ages.is_old(function)]
+        return list(dict.fromkeys((*filter(_holds_data, FROZEN.of(code)), *self._not_frozen(code))))
+
+    def _not_frozen(self, code: CodeType) -> list[FunctionType]:
         if self._older is None and self._first is None:
             self._first = code, self._with_data(gc.get_referrers(code)).get(id(code), [])
         if self._first is not None and self._first[0] is code:
@@ -104,9 +102,13 @@ class RunningFunctions:
         newer = self._ages.newer()
         found: dict[int, list[FunctionType]] = {}
         for function in [value for value in among if type(value) is FunctionType]:
-            if (function.__closure__ or function.__defaults__ or function.__kwdefaults__) and id(function) not in newer:
+            if _holds_data(function) and id(function) not in newer:
                 found.setdefault(id(function.__code__), []).append(function)
         return found
+
+
+def _holds_data(function: FunctionType) -> bool:
+    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__)
 
 
 def _under_its_name(frame: FrameType) -> Iterator[FunctionType]:

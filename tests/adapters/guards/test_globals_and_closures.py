@@ -136,13 +136,24 @@ def test_a_change_of_what_the_code_names_is_refused(change: str, monkeypatch: py
 def test_a_function_that_the_collector_has_frozen_is_guarded() -> None:
     call, change = held_around()
     gc.freeze()
-    try:
-        trained = planned(Through(call), X)
-    finally:
-        gc.unfreeze()
+    trained = planned(Through(call), X)
     change()
     with pytest.raises(InputMismatchError, match="'factor' around"):
         trained(*X)
+
+
+def test_one_that_is_frozen_after_an_earlier_plan_is_guarded_too() -> None:
+    gc.freeze()
+    planned(Through(held_around()[0]), X)
+    test_a_function_that_the_collector_has_frozen_is_guarded()
+
+
+def test_what_is_made_after_a_freeze_is_not_frozen_by_plans() -> None:
+    gc.freeze()
+    planned(Through(held_around()[0]), X)
+    before = gc.get_freeze_count()
+    kept = [planned(Through(held_around()[0]), X) for _ in range(2)]
+    assert (len(kept), gc.get_freeze_count() <= before) == (2, True)
 
 
 def shifting(shift: float) -> tuple[type[Through], Callable[[], None]]:

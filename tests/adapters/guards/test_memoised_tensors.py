@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import lru_cache
 
 import pytest
@@ -42,6 +43,11 @@ def test_it_trains_to_the_bits_of_eager() -> None:
     module = Ordered(6, 6)
     trained = planned(module, X)
     assert train(trained, X, steps=2) == train(module, X, steps=2)
+
+
+def test_it_trains_to_them_where_the_collector_has_frozen_the_function() -> None:
+    gc.freeze()
+    test_it_trains_to_the_bits_of_eager()
 
 
 def test_it_is_planned_where_cards_have_generators(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,52 @@
+"""The functions that `gc.freeze` hides from the collector's lists of objects.
+
+They are looked for once: what is frozen stays so until `gc.unfreeze` shows all of it. Then some are found twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from types import CodeType, FunctionType
+from typing import Any
+
+MEMOISED = functools._lru_cache_wrapper
+
+
+class FrozenFunctions:
+    """The frozen functions of this process; `look` is called before they are asked for."""
+
+    def __init__(self) -> None:
+        self._of_code: dict[int, list[weakref.ref[FunctionType]]] = {}
+        self._memoised: list[weakref.ref[Any]] = []
+        self._seen: list[None] | None = None  # made after the last look: in the lists until more is frozen
+
+    def look(self) -> None:
+        """Look for what was frozen since the last look; not in a trace, as what is alive is frozen then."""
+        if self._seen is None:
+            if gc.get_freeze_count() == 0:  # which takes a fraction of a second otherwise: it counts them
+                return
+        elif any(each is self._seen for each in gc.get_objects()):
+            return
+        gc.collect()  # garbage would be frozen, too
+        gc.unfreeze()
+        objects = gc.get_objects()
+        gc.freeze()
+        self._of_code = {}
+        for function in [each for each in objects if type(each) is FunctionType]:
+            self._of_code.setdefault(id(function.__code__), []).append(weakref.ref(function))
+        self._memoised = [weakref.ref(each) for each in objects if type(each) is MEMOISED]
+        self._seen = [None]
+
+    def of(self, code: CodeType) -> list[FunctionType]:
+        """Those with a code."""
+        functions = [reference() for reference in self._of_code.get(id(code), ())]
+        return [function for function in functions if function is not None and function.__code__ is code]
+
+    def memoised(self) -> list[Any]:
+        """Those that ``functools.lru_cache`` made."""
+        return [function for reference in self._memoised if (function := reference()) is not None]
+
+
+FROZEN = FrozenFunctions()
