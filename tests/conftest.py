@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,10 @@ def pytest_collection_finish() -> None:
     """Spare the collector all that was there before the tests, which takes it most of a second each time."""
     gc.collect()
     gc.freeze()
+    if "ogc_plan.adapters.pytorch" in sys.modules:
+        from ogc_plan.adapters.pytorch.guards.frozen_objects import FROZEN
+
+        FROZEN.look()  # now, as it freezes what is alive
 
 
 @pytest.fixture

@@ -195,6 +195,7 @@ def joint_graph(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str
     """The forward and backward of ``module`` as one aten graph, traced under the modes that are active."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_use_lazy_graph_module(True))  # no code is made of the graph: nobody runs it
+        stack.enter_context(_linalg_checks_as_calls())
         captured = aot_export_joint_with_descriptors(stack, module, args, kwargs)
         graph: fx.Graph = captured.graph_module.graph
         graph.owning_module = captured.graph_module
@@ -205,6 +206,29 @@ def joint_graph(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str
         alone = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
         shares = tuple(info.output_type not in alone and info.requires_grad for info in infos)
         return TracedGraph(graph, shares)
+
+
+LINALG_CHECK = torch.ops.aten._linalg_check_errors.default
+"""What ``torch.linalg`` raises its errors with."""
+
+
+@contextlib.contextmanager
+def _linalg_checks_as_calls() -> Iterator[None]:
+    """Trace the checks of ``torch.linalg`` as calls that stay in the graph, without tokens for their order."""
+    entry = torch._library.simple_registry.singleton.find("aten::_linalg_check_errors")
+    holder = getattr(entry, "effect", None)  # torch 2.11 to 2.14 have it; without one the tokens are refused
+    effects = torch.fx.node._side_effectful_functions
+    if holder is None or LINALG_CHECK in effects:
+        yield
+        return
+    known = holder.effect
+    holder.register(None)
+    effects.add(LINALG_CHECK)
+    try:
+        yield
+    finally:
+        effects.discard(LINALG_CHECK)
+        holder.register(known)
 
 
 _REWRITTEN = (

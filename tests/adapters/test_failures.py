@@ -120,9 +120,27 @@ def seeded(x: Tensor) -> Tensor:
     return F.dropout(x, 0.4)
 
 
+def seeded_by_another_name(x: Tensor) -> Tensor:
+    torch.default_generator.manual_seed(0)
+    return F.dropout(x, 0.4)
+
+
+def put_back_by_another_name(x: Tensor) -> Tensor:
+    state = torch.default_generator.get_state()
+    y = F.dropout(x, 0.4)
+    torch.default_generator.set_state(state)
+    return y
+
+
 SEEDING: dict[str, tuple[Call, str]] = {
     "a seed": (seeded, "seeds or rewinds"),
     "a stream put back": (forked, "seeds or rewinds"),
+    "a seed by another name": (seeded_by_another_name, "seeds or rewinds"),
+    "a stream put back by another name": (put_back_by_another_name, "seeds or rewinds"),
+    "the default generator as an argument": (
+        lambda x: x * torch.rand(6, generator=torch.default_generator),
+        "draws from a torch.Generator",
+    ),
     "Python's generator": (lambda x: x * random.random(), "draws from random"),
     "NumPy's generator": (lambda x: x * float(numpy.random.rand()), r"draws from numpy\.random"),
 }

@@ -46,6 +46,10 @@ def enlarged(mode: str) -> Callable[[Tensor], Tensor]:
     return lambda x: F.interpolate(x.view(1, 1, -1, 6), scale_factor=2, mode=mode).view(-1, 6)
 
 
+def positive(x: Tensor) -> Tensor:
+    return x.T @ x + torch.eye(6)
+
+
 BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
     "a custom backward": Rounded.apply,
     "a hook on a tensor": reversed_by_a_hook,
@@ -61,6 +65,9 @@ BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
     "in place after a norm": lambda x: F.layer_norm(x, [6]).relu_(),
     "in place after a batch norm": lambda x: F.relu_(F.batch_norm(x, None, None, training=True)),
     "in place twice": lambda x: (x * 2).add_(1).sigmoid_(),
+    "an inverse": lambda x: x @ torch.linalg.inv(positive(x)),
+    "a solution": lambda x: torch.linalg.solve(positive(x), x.T).T,
+    "factors": lambda x: x @ torch.linalg.cholesky(positive(x)) @ torch.linalg.lu_factor(positive(x))[0],
     "in place into an output": lambda x: torch.zeros(8, 6).copy_(x).add_(x),
 }
 
@@ -72,6 +79,30 @@ def test_a_module_trains_to_the_bits_of_eager(name: str) -> None:
     plain = train(module, args, steps=3)
     assert train(planned(module, args, "min"), args, steps=3) == plain
     assert train(recompute_all(module, args), args, steps=3) == plain
+
+
+def test_a_check_of_linear_algebra_raises_in_a_planned_step_too() -> None:
+    trained = planned(Between(lambda x: x @ torch.linalg.cholesky(x.T @ x)), (torch.randn(8, 6),))
+    with pytest.raises(torch.linalg.LinAlgError, match="not positive-definite"):
+        trained(torch.zeros(8, 6))
+
+
+class Offsets(nn.Module):
+    """Three parameters with the same gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.offsets = nn.ParameterList(torch.randn(8, 6) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second, third = self.offsets
+        return self.layer(x) + first + second + third
+
+
+def test_parameters_of_one_gradient_each_get_it() -> None:
+    module, args = Offsets(), (torch.randn(8, 6),)
+    assert train(planned(module, args, "min"), args, loss=torch.sum) == train(module, args, loss=torch.sum)
 
 
 CELLS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

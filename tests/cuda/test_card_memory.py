@@ -80,11 +80,12 @@ def test_all_three_peaks_are_predicted_to_the_byte(name: str, budget: str, expan
     assert agree(steps(bound, arguments), expected)
 
 
+@pytest.mark.parametrize("planned", [True, False], ids=["planned so", "not planned so"])
 @pytest.mark.parametrize("gradients", ["none", "of a step"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_that_accumulates_is_predicted_too(name: str, gradients: str) -> None:
+def test_a_step_that_accumulates_is_predicted_too(name: str, gradients: str, planned: bool) -> None:
     module, arguments = made(CASES[name])
-    bound = within_budget(module, arguments, budget="60%", grad_accumulation=True)
+    bound = within_budget(module, arguments, budget="60%", grad_accumulation=planned)
     if gradients == "of a step":
         bound(*arguments).backward()
     gc.collect()

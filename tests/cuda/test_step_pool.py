@@ -478,6 +478,15 @@ def test_steps_that_accumulate_leave_the_pool_idle() -> None:
     assert (loss.is_cuda, pool().reserved_nbytes > 0, pool().release()) == (True, True, True)
 
 
+def test_so_they_do_where_gradients_are_dropped_after_the_forward() -> None:
+    module, arguments = bound(grad_accumulation=True)
+    for _ in range(2):
+        loss = module(*arguments)
+        clear_gradients(module, arguments)
+        loss.backward()
+    assert (loss.is_cuda, has_gradients(module), pool().release()) == (True, True, True)
+
+
 def test_accumulating_steps_of_several_shapes_stay_within_their_budget() -> None:
     limit = 320_000_000
     module = within_budget(unet_case(2, *UNET).build().cuda(), budget=limit, optimizer="sgd", grad_accumulation=True)

@@ -40,22 +40,33 @@ _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default, at
 class Room:
     """What a program requires of a step pool, and where it leaves the gradients of ``parameters``.
 
-    Those of a step that accumulates are copied out of the pool by the first of several steps, so that each finds it
-    idle. It costs no memory that adding to them does not take, too. Those of other steps stay in the pool, and with
-    fillers (``filled``) a step is planned for one that none is in.
+    A plan for steps that accumulate has gradients copied out of the pool where they are not added to others, so that
+    each step finds it idle: a copy takes no more memory than what is added does. Those of other plans stay in the pool,
+    and with fillers (``filled``) a step is planned for a pool that none is in.
     """
 
     def __init__(self, pool: StepPool, space: StepSpace, parameters: Sequence[int], *, filled: bool) -> None:
-        self.pool, self._space = pool, space
-        self._parameters = parameters if space.accumulates or filled else ()
+        self.pool, self._space, self._parameters = pool, space, parameters
+        self._looks_for_gradients = filled and not space.accumulates
 
-    def begin(self, run: Run, primals: list[torch.Tensor]) -> frozenset[int]:
-        """Have the space for a step that begins; the parameters whose gradients it copies out of the pool."""
-        leaves = [i for i in self._parameters if primals[i].is_leaf]
-        without = [i for i in leaves if primals[i].grad is None]
-        accumulates = self._space.accumulates
-        self.pool.begin(run, self._space, is_unused=accumulates or len(without) == len(leaves))
-        return frozenset(without) if accumulates and self.pool.usable() else frozenset()
+    def begin(self, run: Run, primals: list[torch.Tensor]) -> None:
+        """Have the space for a step that begins."""
+        leaves = (primals[i] for i in self._parameters if self._looks_for_gradients)
+        unused = all(leaf.grad is None for leaf in leaves if leaf.is_leaf)
+        self.pool.begin(run, self._space, is_unused=unused)
+        if self._space.accumulates:
+            run.copied_out = {i: primals[i] for i in self._parameters if primals[i].is_leaf}
+
+    def copy_out(self, gradients: list[torch.Tensor], of: Sequence[torch.Tensor | None]) -> None:
+        """Copy the gradients of leaves that have none out of the pool, one after the other, within a stay in it."""
+        wanted = [i for i, leaf in enumerate(of) if leaf is not None and leaf.grad is None]
+        if wanted and self.pool.is_entered:
+            self.pool.outside(_copy, gradients, wanted)
+
+
+def _copy(tensors: list[torch.Tensor], positions: Sequence[int]) -> None:
+    for position in positions:
+        tensors[position] = tensors[position].clone()
 
 
 class Executable:
@@ -91,7 +102,7 @@ class Executable:
         """Run the forward; the returned tensors carry the history that runs the backward."""
         run = Run(self, primals, retrace)
         if self.room is not None:
-            run.copied_out = self.room.begin(run, primals)
+            self.room.begin(run, primals)
         token: torch.Tensor | None = None
         first, *later = ([primals[i] for i in part.primals] for part in self.program.parts)
         for number in range(len(later), 0, -1):
@@ -168,7 +179,7 @@ class Run:
         self.tangents: list[torch.Tensor | None] | None = None
         self.backward = executable.backward
         self.running: Iterator[list[Any]] | None = None
-        self.copied_out: frozenset[int] = frozenset()  # primals whose gradients are not to lie in the step pool
+        self.copied_out: dict[int, torch.Tensor] = {}  # leaves whose gradients are not to lie in the step pool
 
     @property
     def is_pending(self) -> bool:
@@ -231,7 +242,8 @@ class Run:
         with self.executable.placed(), torch_private.WithoutAutocast():
             given = next(self.running)
             if self.copied_out:
-                self._copy_out(given, self.backward.gradients[number])
+                leaves = [self.copied_out.get(primal) for primal in self.backward.gradients[number]]
+                self.executable.room.copy_out(given, leaves)  # type: ignore[union-attr]
         if next_node is None or not torch_private.is_wanted(next_node):
             self._end()
         primals, by_primal = self.executable.program.parts[number].primals, self.backward.gradients[number]
@@ -243,19 +255,11 @@ class Run:
         given.clear()
         return gradients
 
-    def _copy_out(self, given: list[torch.Tensor], primals: Sequence[int]) -> None:
-        """Copy gradients out of the step pool, one after the other."""
-        assert self.executable.room is not None
-        outside = self.executable.room.pool.outside
-        for position, primal in enumerate(primals):
-            if primal in self.copied_out:
-                given[position] = outside(torch.clone, given[position])
-
     def _end(self) -> None:
         """Let go of what only a backward needs, as autograd does: a caller may hold the loss for long."""
-        self.running, self.copied_out = None, frozenset()
+        self.running = None
         if self.saved is None:
-            self.primals, self.versions, self.retrace = {}, {}, never
+            self.primals, self.versions, self.copied_out, self.retrace = {}, {}, {}, never
 
     def _guard_hooks(self, node: Any) -> None:
         """Guard the hooks of leaves that get no gradient in this backward; ``node`` is the node of the first part."""

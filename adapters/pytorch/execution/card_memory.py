@@ -27,7 +27,7 @@ from ..memory.caching_allocator import (
 from ..memory.cuda_workspaces import make_products, take_workspaces
 from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Pooling, Program, generate
-from .fillers import Fillers, with_less_reserved
+from .fillers import with_less_reserved
 from .request_trace import RequestTrace, accumulating_trace, request_trace
 from .step_pool import StepPool
 from .step_space import StepSpace, best_segment, fresh, two_steps
@@ -116,27 +116,29 @@ def placed(annotated: Annotated, plan: Plan, *, filled: bool = True) -> Placed:
     Calls that were not measured before are measured now, and workspaces of cuBLAS taken, which are not of the pool.
     """
     step, meter = annotated.step, annotated.meter
-    program = generate(step, plan.schedule)
     filled = filled and plan.budget.scope == Scope.TOTAL.value
     if device_of(step).type != "cuda" or unknown_setting() is not None:
-        return Placed(program, None)
+        return Placed(generate(step, plan.schedule), None)
     settings = _settings()
     if settings.expandable and not torch_private.frees_expandable_pools():
-        return Placed(program, None)
+        return Placed(generate(step, plan.schedule), None)
+    pool = StepPool.of(device_of(step))
+    pooling = Pooling({}, pool.fill, pool.outside)
+    program = generate(step, plan.schedule, pooling=pooling)
     meter.measure(step.calls)
     _take_workspaces(annotated, program)
     accumulates = plan.budget.grad_accumulation
-    trace = (accumulating_trace if accumulates else request_trace)(step, program, meter)
+    if accumulates:
+        trace = accumulating_trace(step, program, meter, copies_gradients=True)
+    else:
+        trace = request_trace(step, program, meter)
     segment_nbytes, reserved_nbytes = best_segment(trace, settings)
     better = with_less_reserved(trace, reserved_nbytes, settings) if filled else None
-    fillers: Fillers = {}
     if better is not None:
-        fillers, segment_nbytes, reserved_nbytes, trace = better
-    if not segment_nbytes:
-        return Placed(program, None)
-    pool = StepPool.of(device_of(step))
-    program = generate(step, plan.schedule, pooling=Pooling(fillers, pool.fill, pool.outside))
-    return Placed(program, StepSpace(trace, segment_nbytes, reserved_nbytes, settings, accumulates))
+        program = generate(step, plan.schedule, pooling=replace(pooling, fillers=better.fillers))
+        trace, segment_nbytes, reserved_nbytes = better.trace, better.segment_nbytes, better.reserved_nbytes
+    space = StepSpace(trace, segment_nbytes, reserved_nbytes, settings, accumulates) if segment_nbytes else None
+    return Placed(program, space)
 
 
 def card_memory(annotated: Annotated, program: Program, space: StepSpace | None, present: Present) -> CardMemory:
@@ -155,17 +157,13 @@ def card_memory(annotated: Annotated, program: Program, space: StepSpace | None,
         pool = space = None
     free, total = torch.cuda.mem_get_info(device)
     segments = torch_private.cuda_segments(device)
+    copies, pooled = space is not None and space.accumulates, pool is not None
     if present.accumulates and not present.gradients:
-        trace = accumulating_trace(step, program, meter, pooled=pool is not None)
+        trace = accumulating_trace(step, program, meter, copies_gradients=copies, pooled=pooled)
+    elif present.accumulates:
+        trace = request_trace(step, program, meter, gradients_present=True, pooled=pooled)
     else:
-        trace = request_trace(
-            step,
-            program,
-            meter,
-            gradients_present=present.accumulates,
-            copies_gradients=space is not None and space.accumulates and not present.accumulates,
-            pooled=pool is not None,
-        )
+        trace = request_trace(step, program, meter, copies_gradients=copies, pooled=pooled)
     stream = torch.cuda.current_stream(device).cuda_stream
     serving = (DEFAULT_POOL,) if pool is None else (DEFAULT_POOL, pool.id)
     served: list[dict[str, Any]] = []

@@ -92,17 +92,17 @@ def request_trace(
         tuple(tracer.requests),
         lasting,
         tuple(tracer.calls),
-        frozenset((*tracer.outside, *all_tangents)),
-        frozenset(outputs),
-        frozenset(all_tangents),
+        outside=frozenset((*tracer.outside, *all_tangents)),
+        outputs=frozenset(outputs).intersection(tracer.outside),
+        tangents=frozenset(all_tangents),
     )
 
 
 def accumulating_trace(
-    step: TracedStep, program: Program, meter: WorkspaceMeter, *, pooled: bool = True
+    step: TracedStep, program: Program, meter: WorkspaceMeter, *, copies_gradients: bool, pooled: bool = True
 ) -> RequestTrace:
     """The requests of a step that finds no gradients, and of one that adds to those that the first leaves."""
-    first = request_trace(step, program, meter, copies_gradients=True, pooled=pooled)
+    first = request_trace(step, program, meter, copies_gradients=copies_gradients, pooled=pooled)
     second = request_trace(step, program, meter, gradients_present=True, pooled=pooled)
     last = max((request.key for request in first.step), default=0)
 

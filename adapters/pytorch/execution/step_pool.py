@@ -223,7 +223,7 @@ class StepPool:
         planned: they would take memory beside the segment.
         """
         found: list[torch.UntypedStorage] = []
-        if self._takes_fillers and self._thread == threading.get_ident():
+        if self._takes_fillers and self.is_entered:
             with contextlib.suppress(torch.OutOfMemoryError):
                 for nbytes in sizes:  # no tensors, which deterministic algorithms would fill
                     found.append(torch.UntypedStorage(nbytes, device=self.device))
@@ -231,13 +231,18 @@ class StepPool:
 
     def outside(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function whose results do not lie in the pool, within a stay in it or not."""
-        if self._thread != threading.get_ident():
+        if not self.is_entered:
             return function(*args, **kwargs)
         torch_private.leave_pool(self.id, self.device)
         try:
             return function(*args, **kwargs)
         finally:
             torch_private.enter_pool(self.id, self.device)
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether this thread is in a stay in the pool."""
+        return self._thread == threading.get_ident()
 
     def entered(self) -> AbstractContextManager[None]:
         """Place what this thread allocates in the pool, where it can be used."""

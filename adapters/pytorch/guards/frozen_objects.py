@@ -32,7 +32,7 @@ class FrozenFunctions:
         gc.collect()  # garbage would be frozen, too
         gc.unfreeze()
         objects = gc.get_objects()
-        gc.freeze()
+        gc.freeze()  # with what was made since: there is no way to freeze some objects alone
         self._of_code = {}
         for function in [each for each in objects if type(each) is FunctionType]:
             self._of_code.setdefault(id(function.__code__), []).append(weakref.ref(function))

@@ -32,11 +32,11 @@ def refuse_side_effects(module: nn.Module, assigned: Mapping[Read, Assignment]) 
     """
     derived_by_hooks = _set_by_norm_hooks(module)
     states: list[dict[tuple[str, str], Any]] = []
-    generator = torch.random.default_generator
+    generator = torch.default_generator
     cards: tuple[torch.Generator, ...] = ()  # there are none until CUDA begins, which tracing itself may cause
 
     def seedable() -> None:
-        torch.random.default_generator = generator
+        torch.default_generator = torch.random.default_generator = generator
         if cards:
             torch.cuda.default_generators = cards
 
@@ -46,6 +46,7 @@ def refuse_side_effects(module: nn.Module, assigned: Mapping[Read, Assignment]) 
             states.append(_state(module))
             name = type(module).__name__
             torch.random.default_generator = _Unseedable(generator, name)
+            torch.default_generator = _UnseedableArgument(generator, name)
             cards = cards or torch.cuda.default_generators
             if cards:
                 torch.cuda.default_generators = tuple([_Unseedable(card, name) for card in cards])
@@ -120,6 +121,9 @@ def refuse_kept_tensors(module: nn.Module, forget: Callable[[list[Any]], None]) 
             )
 
 
+_SEEDING = ("manual_seed", "seed", "set_state")
+
+
 class _Unseedable:
     """A generator that refuses to be seeded or set to another state, except by torch itself."""
 
@@ -127,7 +131,7 @@ class _Unseedable:
         self._generator, self._name = generator, name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute in ("manual_seed", "seed", "set_state") and not _called_by_torch():
+        if attribute in _SEEDING and not _called_by_torch():
             raise UnsupportedModuleError(
                 f"the forward of {self._name} seeds or rewinds the random generator, which a planned step would not",
                 remedy="seed before the step, or pass what is drawn as an argument",
@@ -135,13 +139,27 @@ class _Unseedable:
         return getattr(self._generator, attribute)
 
 
+class _UnseedableArgument(torch.Generator):  # type: ignore[misc]
+    """The same for ``torch.default_generator``, which may be passed to calls that draw."""
+
+    def __new__(cls, generator: torch.Generator, name: str) -> _UnseedableArgument:
+        made: _UnseedableArgument = super().__new__(cls, device=generator.device)
+        made._instead = _Unseedable(generator, name)
+        return made
+
+    def __getattribute__(self, attribute: str) -> Any:
+        instead = super().__getattribute__("__dict__").get("_instead")
+        own = attribute in (*_SEEDING, "get_state", "initial_seed") and instead is not None
+        return getattr(instead, attribute) if own else super().__getattribute__(attribute)
+
+
 def _called_by_torch() -> bool:
     """Whether torch itself sets a generator's state, as it does around calls that it traces."""
     between = (
         torch.random.__file__, contextlib.__file__, f"{TORCH}/cuda", f"{TORCH}/_compile.py", f"{TORCH}/_dynamo"
     )  # fmt: skip
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(between):
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((*between, __file__)):
         frame = frame.f_back
     return frame.f_code.co_filename.startswith((TORCH, HERE))
 

@@ -42,11 +42,13 @@ A write into a slice is numbered right after the call that writes; a call in pla
 """
 
 
-_ASSERTIONS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
+_ASSERTIONS = (
+    torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg, torch_private.LINALG_CHECK,
+)  # fmt: skip
 
 
 def assertions(graph: fx.Graph) -> list[fx.Node]:
-    """The assertions on values that the forward makes, in order: those of ``one_hot``, and the module's own."""
+    """The assertions on values that the forward makes, in order: those of torch, and the module's own."""
     return [node for node in graph.nodes if node.target in _ASSERTIONS and not is_backward(node)]
 
 

@@ -260,7 +260,10 @@ class _GraphBuilder:
     def _sum_result(self, node: fx.Node | GradientCopy) -> int:
         if isinstance(node, GradientCopy):
             parameter = self.joint.primals[node.primal].kind != "input"
-            self.copies[node.primal] = self._new(f"{node.source.name}_copy", node.nbytes, parameter)
+            name = f"{node.source.name}_copy"
+            if any(gradient.name == name for gradient in self._gradients):  # two primals have the same gradient
+                name += f"_{node.primal}"
+            self.copies[node.primal] = self._new(name, node.nbytes, parameter)
             return self.copies[node.primal]
         (allocation,) = self.allocations.made[node]
         if allocation in self.overwrites:  # the sum lives on; a gradient of no bytes says when its operands end
