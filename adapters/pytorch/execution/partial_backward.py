@@ -12,6 +12,7 @@ backward follows the plan's schedule without the steps that have nothing to do.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -246,6 +247,7 @@ class _Follower:
                 if waiting.pop(0) and not waiting:
                     steps += [Step(StepKind.BACKWARD, index) for index in reversed(new)]
                 ends.append(len(steps) - 1)
+        steps, ends = _once_complete(self.step.graph, steps, ends)
         return Schedule(tuple(steps)), ends
 
     def _parts(self, schedule: Schedule, ends: list[int]) -> Iterator[Part]:
@@ -347,6 +349,51 @@ class _Follower:
                 if (look.storages, look.kind) == (wanted.storages, wanted.kind):
                     return position, wanted
         raise _CannotFollow(f"it needs {value}, which the plan does not save")
+
+
+def _once_complete(graph: TrainingGraph, steps: list[Step], ends: list[int]) -> tuple[list[Step], list[int]]:
+    """The steps, with each backward after those that make what it takes, and where each part ends then.
+
+    The plan may run a backward earlier, if what is left out made it wait for other ones. What it reads is freed later.
+    """
+    backwards = [op.backward for op in graph.ops if op.backward is not None]
+    missing = Counter(edge.gradient for backward in backwards for edge in backward.gives)
+    missing.update(total.result for backward in backwards for total in backward.sums)
+    made: list[tuple[int, Step]] = []  # the position of each step in the plan's order, and the step
+    late: list[tuple[int, Step]] = []
+
+    def reads(step: Step) -> tuple[int, ...]:
+        backward = graph.ops[step.index].backward
+        return () if backward is None else backward.reads
+
+    def waits(step: Step) -> bool:
+        if step.kind is StepKind.FREE and not step.random_state:
+            return any(other.kind is StepKind.BACKWARD and step.index in reads(other) for _, other in late)
+        backward = graph.ops[step.index].backward if step.kind is StepKind.BACKWARD else None
+        if backward is None:
+            return False
+        own = Counter(edge.gradient for edge in backward.gives)
+        operands = (operand for total in backward.sums for operand in total.operands)
+        return any(missing[taken] for taken in backward.takes) or any(missing[each] > own[each] for each in operands)
+
+    def run(position: int, step: Step) -> None:
+        made.append((position, step))
+        backward = graph.ops[step.index].backward if step.kind is StepKind.BACKWARD else None
+        if backward is not None:
+            missing.subtract(edge.gradient for edge in backward.gives)
+            missing.subtract(total.result for total in backward.sums)
+
+    for position, step in enumerate(steps):
+        if waits(step):
+            late.append((position, step))
+            continue
+        run(position, step)
+        while (ready := next((each for each in late if not waits(each[1])), None)) is not None:
+            late.remove(ready)
+            run(*ready)
+    made += late
+    at = {position: number for number, (position, _) in enumerate(made)}
+    return [step for _, step in made], [max((at[each] for each in range(end + 1)), default=-1) for end in ends]
 
 
 def _in_scope(budget: BudgetRecord, peak: Timeline) -> int:

@@ -285,3 +285,55 @@ def test_a_loss_of_one_output_gives_the_gradients_of_eager(kind: type[nn.Module]
         net(X)[used].square().sum().backward()
     found = [[None if p.grad is None else bits(p.grad) for p in net.parameters()] for net in (module, bound)]
     assert found[0] == found[1]
+
+
+class Attention(nn.Module):
+    """Attention that returns its keys and values too, as a cache."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.last = (nn.Linear(8, 8, bias=False) for _ in range(4))
+
+    def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        keys, values = self.key(source), self.value(source)
+        return self.last((self.query(x) @ keys.transpose(-1, -2)).softmax(-1) @ values), keys, values
+
+
+class Scaling(nn.Module):
+    """The norm of T5."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+class Caching(nn.Module):
+    """A layer of T5's encoder and one of its decoder, which returns the caches beside the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.own, self.across = (Attention() for _ in range(3))
+        self.norms = nn.ModuleList(Scaling() for _ in range(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        first, encoded, second, third = self.norms
+        source = first(x)
+        source = encoded(x + self.encoder(source, source)[0])
+        y = second(0.5 * x)
+        y, *own = self.own(y, y)
+        y = y + 0.5 * x
+        z, *across = self.across(third(y), source)
+        return (y + z).square().mean(), [*own, *across]
+
+
+def test_a_backward_waits_for_what_it_takes_where_a_cache_is_left_out() -> None:
+    torch.manual_seed(0)
+    module, x = Caching(), torch.randn(2, 6, 8)
+    module(x)[0].backward()
+    expected = [bits(parameter.grad) for parameter in module.parameters()]
+    module.zero_grad()
+    within_budget(module, (x,), budget="55%", device="a100")(x)[0].backward()
+    assert [bits(parameter.grad) for parameter in module.parameters()] == expected
