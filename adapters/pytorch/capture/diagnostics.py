@@ -186,10 +186,12 @@ def explain_trace_error(
         sparse = "tensor(indices=" in str(error)
         raise UnsupportedModuleError(
             f"{type(module).__name__} reads a {'sparse ' if sparse else ''}tensor of shape {shape} in {call}"
-            f"{line_of(error)} that is no argument, parameter, buffer or attribute without gradient",
+            f"{line_of(error)} that is no argument, parameter, buffer or attribute without gradient, or is read "
+            "from elsewhere than the module",
             remedy="use a dense one"
             if sparse
-            else "register it as a buffer, or what holds it as a submodule (nn.ModuleList), or pass it as an argument",
+            else "read it from the module (self.weight); register it as a buffer, or what holds it as a submodule "
+            "(nn.ModuleList); or pass it as an argument",
         ) from error
     if "mutating a non-functional tensor" in str(error):
         raise UnsupportedModuleError(

@@ -64,7 +64,8 @@ class EventKind(Enum):
     SET_ASIDE = auto()  # hides names while their values are computed again
     RESTORE = auto()  # deletes what was computed again, and shows the hidden names
     COPY = auto()  # copies the gradient of a primal
-    HAND_OVER = auto()  # gives the gradients of primals to autograd
+    HAND_OVER = auto()  # lists the gradients of primals for autograd
+    PAUSE = auto()  # gives them to autograd, which has dealt with them when the function goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,6 +542,7 @@ class _Generator:
         for allocation in own:  # with the allocations summed into its memory
             to.release({allocation} | self.allocations_of.get(self.step.gradient_of[allocation], set()))
         to.lines.append("yield __given")
+        to.event(EventKind.PAUSE, ())
 
     # -- the two functions -----------------------------------------------------------------------
 

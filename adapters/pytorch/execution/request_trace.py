@@ -7,7 +7,7 @@ back (`WorkspaceMeter.changes`). Memory is released with its last name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ def request_trace(
     tracer.names_become(saved)
     tangents = [node for node in step.joint.tangents if node is not None]
     scalars, all_tangents = tracer.ask_for_tangents(tangents)
-    tracer.run(program.backward_events)
+    tracer.run_backward(program.backward_events)
     tracer.names_become([])
     tracer.drop(scalars)
     tracer.drop(outputs)
@@ -137,13 +137,14 @@ class _Tracer:
         self.lasting: list[int] = []
         self.outside: list[int] = []
         self._next = 0
+        self._pauses = 0  # still to come
         self._key_of: dict[int, int] = {}  # allocation -> the memory that it is in now
         self._names: dict[fx.Node, list[int]] = {}
         self._aside: dict[fx.Node, tuple[tuple[int, ...], list[int]]] = {}
         self._gradient_at = dict(step.joint.gradients)
         self._copies: dict[int, int] = {}
-        self._added: list[int] = []  # gradients that autograd adds to others before the next call
-        self._copied_out: list[tuple[int, list[int]]] = []  # those that are copied before it: bytes and memory
+        self._added: list[list[int]] = []  # gradients that autograd adds to others in the next pause
+        self._copied_out: list[tuple[int, list[int]]] = []  # those that are copied in it: bytes and memory
         self._references: Counter[int] = Counter()
 
     # -- memory ----------------------------------------------------------------------------------
@@ -185,7 +186,6 @@ class _Tracer:
 
     def names_become(self, nodes: Iterable[fx.Node]) -> None:
         """A function ends: its names go, apart from those of ``nodes``."""
-        self._accumulate()
         kept = list(nodes)
         old = self._names
         self._names = {}
@@ -216,7 +216,6 @@ class _Tracer:
         """Do what the lines of a function do; what the calls ``outside`` ask for is not of the step pool."""
         for event in events:
             if event.kind is EventKind.CALL:
-                self._accumulate()
                 self._call_number = self._calls_made
                 for node in self._nodes(event):
                     asked = self._next
@@ -225,7 +224,6 @@ class _Tracer:
                         self.outside += range(asked + 1, self._next + 1)
                 self._call_number, self._calls_made = NO_CALL, self._calls_made + 1
             elif event.kind is EventKind.FILL:
-                self._accumulate()
                 sizes = event.about if self.pooled else ()
                 self._fillers = [self.ask(nbytes) for nbytes in sizes if isinstance(nbytes, int)]
             elif event.kind is EventKind.EMPTY:
@@ -249,8 +247,16 @@ class _Tracer:
                     assert isinstance(primal, int)
                     self._copies[primal] = self.ask(self.step.copied[primal].nbytes)
                     self.hold([self._copies[primal]])
-            else:
+            elif event.kind is EventKind.HAND_OVER:
                 self._hand_over(event)
+            else:
+                self._pauses -= 1
+                self._accumulate(later_part=self._pauses > 0)
+
+    def run_backward(self, events: Sequence[Event]) -> None:
+        """The same for the backward, whose parts end with a pause each."""
+        self._pauses = sum(event.kind is EventKind.PAUSE for event in events)
+        self.run(events)
 
     @staticmethod
     def _nodes(event: Event) -> Iterable[fx.Node]:
@@ -305,14 +311,14 @@ class _Tracer:
             if self.step.joint.primals[primal].kind == "input":
                 self.lasting += keys
             elif self.gradients_present:
-                self._added += keys
+                self._added.append(keys)
             elif self.copies_gradients:
                 (like,) = tensors(self.step.joint.primals[primal].node)
                 self._copied_out.append((like.numel() * like.element_size(), keys))
             else:
                 self.lasting += keys
 
-    def _accumulate(self) -> None:
+    def _accumulate(self, *, later_part: bool) -> None:
         """The gradients that autograd was given are copied, or added to those that exist."""
         copied, self._copied_out = self._copied_out, []
         for nbytes, keys in copied:
@@ -321,4 +327,40 @@ class _Tracer:
             self.lasting += self.outside[-1:]
             self.drop(keys)
         added, self._added = self._added, []
-        self.drop(added)
+        for position in order_of_leaves(len(added), later_part=later_part):
+            self.drop(added[position])
+
+
+def order_of_leaves(number: int, *, later_part: bool) -> list[int]:
+    """The order in which autograd adds to the gradients of so many leaves that one node gives gradients to.
+
+    Its queue is a ``std::priority_queue``, here as libstdc++ moves what waits in it. Leaves come before the node of a
+    later part, which is put into it first; among each other they have no order.
+    """
+    heap: list[int] = []
+
+    def is_before(one: int, other: int) -> bool:
+        return one < 0 <= other
+
+    def rise(hole: int, value: int) -> None:
+        while hole and is_before(heap[(hole - 1) // 2], value):
+            heap[hole], hole = heap[(hole - 1) // 2], (hole - 1) // 2
+        heap[hole] = value
+
+    for value in range(-1 if later_part else 0, number):
+        heap.append(value)
+        rise(len(heap) - 1, value)
+    found = []
+    while heap:
+        found.append(heap[0])
+        value, hole, child, size = heap.pop(), 0, 0, len(heap)
+        while child < (size - 1) // 2:
+            child = 2 * (child + 1)
+            child -= is_before(heap[child], heap[child - 1])
+            heap[hole], hole = heap[child], child
+        if size and size % 2 == 0 and child == (size - 2) // 2:
+            child = 2 * child + 1
+            heap[hole], hole = heap[child], child
+        if size:
+            rise(hole, value)
+    return [position for position in found if position >= 0]
