@@ -310,6 +310,7 @@ class _Tracer:
                 self.hold(keys)
             if self.step.joint.primals[primal].kind == "input":
                 self.lasting += keys
+                self._added.append([])  # it waits in autograd's queue, too
             elif self.gradients_present:
                 self._added.append(keys)
             elif self.copies_gradients:
