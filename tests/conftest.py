@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.modules import collector
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: one thread for each of the test processes
 
@@ -24,13 +24,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector all that was there before the tests, which takes it most of a second each time."""
-    gc.collect()
-    gc.freeze()
-    if "ogc_plan.adapters.pytorch" in sys.modules:
-        from ogc_plan.adapters.pytorch.guards.frozen_objects import FROZEN
-
-        FROZEN.look()  # now, as it freezes what is alive
+    """Spare the collector all that was there before the tests."""
+    collector.freeze()
 
 
 @pytest.fixture

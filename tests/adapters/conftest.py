@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 
 import pytest
+
+from tests.modules import collector
 
 DEVICE = os.environ.get("TEST_DEVICE", "cpu")
 STANDIN = DEVICE != "cpu" and "CUDA_STANDIN" in os.environ
@@ -31,12 +32,9 @@ if STANDIN:
 def quick_collections() -> None:
     """Spare the collector what torch imports with its first step, too."""
     from ogc_plan.adapters.pytorch import within_budget
-    from ogc_plan.adapters.pytorch.guards.frozen_objects import FROZEN
 
     within_budget(torch.nn.Linear(2, 2), (torch.zeros(2, 2),), budget="100%")
-    gc.collect()
-    gc.freeze()
-    FROZEN.look()  # now, as it freezes what is alive
+    collector.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

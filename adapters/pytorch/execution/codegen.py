@@ -42,8 +42,8 @@ class Pooling:
         fillers: bytes of fillers by the number of a call (fillers.py).
         fill: the function that makes them.
         outside: runs a call outside of the pool, ``outside(function, *args, **kwargs)``. What makes the outputs runs
-            there (`making_outputs`), since the caller holds these for as long as it likes. None for a program that
-            does not run in a pool.
+            there, since the caller holds these for as long as it likes. None for a program that does not run in a
+            pool.
     """
 
     fillers: Mapping[int, tuple[int, ...]]
@@ -65,12 +65,12 @@ class EventKind(Enum):
     RESTORE = auto()  # deletes what was computed again, and shows the hidden names
     COPY = auto()  # copies the gradient of a primal
     HAND_OVER = auto()  # lists the gradients of primals for autograd
-    PAUSE = auto()  # gives them to autograd, which has dealt with them when the function goes on
+    PAUSE = auto()  # gives them to autograd, which has dealt with them then; about the number of parts to come
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a generated function, and the nodes (or indices of primals, or bytes) that it is about.
+    """One line of a generated function, and the nodes (or indices of primals, bytes, a number) that it is about.
 
     Calls are numbered as they come, those of the backward after those of the forward.
     """
@@ -94,6 +94,7 @@ class Program:
             reads.
         parts: the parts of the backward.
         forward_events, backward_events: what the two functions do to memory, in order (`Event`).
+        outside: the calls of the forward that run outside of the step pool.
     """
 
     forward: Callable[[Values], tuple[Values, Values]]
@@ -104,6 +105,7 @@ class Program:
     parts: tuple[Part, ...]
     forward_events: tuple[Event, ...]
     backward_events: tuple[Event, ...]
+    outside: frozenset[fx.Node]
 
 
 class _Writer:
@@ -391,7 +393,7 @@ class _Generator:
         split = max(i for i, step in enumerate(steps) if step.kind is StepKind.FORWARD) + 1
         while split < len(steps) and steps[split].kind is StepKind.FREE:
             split += 1
-        outside = making_outputs(self.step) if self.pooling.outside is not None else frozenset()
+        outside = _making_outputs(self.step) if self.pooling.outside is not None else frozenset()
         forward = _Writer(self.step, self.constants, self.pooling, outside=outside)
         self.states: set[int] = set()
         self._report(forward, NO_STEP)
@@ -542,7 +544,7 @@ class _Generator:
         for allocation in own:  # with the allocations summed into its memory
             to.release({allocation} | self.allocations_of.get(self.step.gradient_of[allocation], set()))
         to.lines.append("yield __given")
-        to.event(EventKind.PAUSE, ())
+        to.event(EventKind.PAUSE, [len(self.parts) - 1 - self.parts.index(part)])
 
     # -- the two functions -----------------------------------------------------------------------
 
@@ -582,6 +584,7 @@ class _Generator:
             self.parts,
             tuple(forward.events),
             tuple(backward.events),
+            forward.outside,
         )
 
     def _bind(self, writer: _Writer, primals: dict[fx.Node, int], source: str) -> list[str]:
@@ -639,7 +642,7 @@ def generate(
     return _Generator(step, schedule, on_step, parts, pooling).program()
 
 
-def making_outputs(step: TracedStep) -> frozenset[fx.Node]:
+def _making_outputs(step: TracedStep) -> frozenset[fx.Node]:
     """The calls of the forward that ask for the memory of its outputs."""
     outputs = (node for node in step.joint.outputs if isinstance(node, fx.Node))
     makers = {step.allocations.entries[allocation].node for node in outputs for allocation in step.allocations.of[node]}

@@ -26,7 +26,7 @@ from ....planner.model import store_all_timeline
 from ....planner.plan_file.record import BudgetRecord, Plan
 from ....planner.schedule import Schedule, Step, StepKind
 from ....planner.simulate import Timeline, simulate
-from ....planner.training_graph import OpCost, TrainingGraph
+from ....planner.training_graph import BackwardOp, OpCost, TrainingGraph
 from ....planner.units import parse_budget
 from ..errors import UnsupportedModuleError, warn
 from ..joint import Joint, meta
@@ -362,14 +362,14 @@ def _once_complete(graph: TrainingGraph, steps: list[Step], ends: list[int]) -> 
     made: list[tuple[int, Step]] = []  # the position of each step in the plan's order, and the step
     late: list[tuple[int, Step]] = []
 
-    def reads(step: Step) -> tuple[int, ...]:
-        backward = graph.ops[step.index].backward
-        return () if backward is None else backward.reads
+    def backward_of(step: Step) -> BackwardOp | None:
+        return graph.ops[step.index].backward if step.kind is StepKind.BACKWARD else None
 
     def waits(step: Step) -> bool:
         if step.kind is StepKind.FREE and not step.random_state:
-            return any(other.kind is StepKind.BACKWARD and step.index in reads(other) for _, other in late)
-        backward = graph.ops[step.index].backward if step.kind is StepKind.BACKWARD else None
+            found = (backward_of(other) for _, other in late)
+            return any(backward is not None and step.index in backward.reads for backward in found)
+        backward = backward_of(step)
         if backward is None:
             return False
         own = Counter(edge.gradient for edge in backward.gives)
@@ -378,7 +378,7 @@ def _once_complete(graph: TrainingGraph, steps: list[Step], ends: list[int]) -> 
 
     def run(position: int, step: Step) -> None:
         made.append((position, step))
-        backward = graph.ops[step.index].backward if step.kind is StepKind.BACKWARD else None
+        backward = backward_of(step)
         if backward is not None:
             missing.subtract(edge.gradient for edge in backward.gives)
             missing.subtract(total.result for total in backward.sums)

@@ -7,7 +7,7 @@ back (`WorkspaceMeter.changes`). Memory is released with its last name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from ..memory.allocations import elements, ranks, tensors
 from ..memory.caching_allocator import SMALL_REQUEST, block_nbytes
 from ..memory.workspace_meter import WorkspaceMeter
 from ..step.step_graph import TracedStep
-from .codegen import Event, EventKind, Program, making_outputs
+from .codegen import Event, EventKind, Program
 
 NO_CALL = -1
 
@@ -76,14 +76,14 @@ def request_trace(
     the step pool: it takes no fillers there, and copies no gradients.
     """
     tracer = _Tracer(step, meter, gradients_present, copies_gradients and pooled, pooled)
-    tracer.run(program.forward_events, outside=making_outputs(step))
+    tracer.run(program.forward_events, outside=program.outside)
     outputs = tracer.held(node for node in step.joint.outputs if isinstance(node, fx.Node))
     saved = [node for node in program.saved if isinstance(node, fx.Node)]
     tracer.hold(outputs)
     tracer.names_become(saved)
     tangents = [node for node in step.joint.tangents if node is not None]
     scalars, all_tangents = tracer.ask_for_tangents(tangents)
-    tracer.run_backward(program.backward_events)
+    tracer.run(program.backward_events)
     tracer.names_become([])
     tracer.drop(scalars)
     tracer.drop(outputs)
@@ -93,7 +93,7 @@ def request_trace(
         lasting,
         tuple(tracer.calls),
         outside=frozenset((*tracer.outside, *all_tangents)),
-        outputs=frozenset(outputs).intersection(tracer.outside),
+        outputs=frozenset(outputs),
         tangents=frozenset(all_tangents),
     )
 
@@ -137,7 +137,6 @@ class _Tracer:
         self.lasting: list[int] = []
         self.outside: list[int] = []
         self._next = 0
-        self._pauses = 0  # still to come
         self._key_of: dict[int, int] = {}  # allocation -> the memory that it is in now
         self._names: dict[fx.Node, list[int]] = {}
         self._aside: dict[fx.Node, tuple[tuple[int, ...], list[int]]] = {}
@@ -250,13 +249,7 @@ class _Tracer:
             elif event.kind is EventKind.HAND_OVER:
                 self._hand_over(event)
             else:
-                self._pauses -= 1
-                self._accumulate(later_part=self._pauses > 0)
-
-    def run_backward(self, events: Sequence[Event]) -> None:
-        """The same for the backward, whose parts end with a pause each."""
-        self._pauses = sum(event.kind is EventKind.PAUSE for event in events)
-        self.run(events)
+                self._accumulate(later_part=event.about != (0,))
 
     @staticmethod
     def _nodes(event: Event) -> Iterable[fx.Node]:

@@ -100,16 +100,17 @@ def two_steps(
     With ``late_outputs`` the outputs of a forward are released when the next one has returned.
     """
     blocks: dict[int, Block | None] = {}
-    waiting: list[Block | None] = []
+    waiting: list[tuple[CachingAllocator, Block | None]] = []
     for _ in range(2):
         for key, nbytes in (*trace.step, *trace.after):
             allocator = outside if key in trace.outside else pool
             if nbytes:
                 if key in trace.tangents:
                     while waiting:
-                        outside.release(waiting.pop())
+                        owner, block = waiting.pop()
+                        owner.release(block)
                 blocks[key] = allocator.allocate(nbytes)
             elif late_outputs and key in trace.outputs:
-                waiting.append(blocks.pop(key))
+                waiting.append((allocator, blocks.pop(key)))
             else:
                 allocator.release(blocks.pop(key))
