@@ -764,6 +764,15 @@ def quick_check(tensors: Sequence[Any]) -> Callable[..., bool] | None:
     return check if check(*tensors) else None
 
 
+def dictionary_version() -> Callable[[dict[Any, Any]], int] | None:
+    """A function of a dictionary, whose result no other has, nor the same one once it was written.
+
+    None where torch has none.
+    """
+    found: Callable[[dict[Any, Any]], int] | None = getattr(torch._C._dynamo.guards, "dict_version", None)
+    return found
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """A key that two tensors, real or fake, share if and only if they share memory."""
     return int(tensor.untyped_storage()._cdata)

@@ -13,6 +13,7 @@ from torch import nn
 
 from ..capture.module_checks import HOOKS
 from ..guards.attribute_reads import AttributeReads
+from ..guards.dictionary_versions import Unwritten
 from ..guards.module_attributes import TRAINING
 
 
@@ -75,17 +76,24 @@ class QuickCheck:
         self._sizes, self._names = list(map(len, self._parents)), list(chain.from_iterable(self._parents))
         self._views = [home.values() for home in self._parents]  # each shows what its dictionary has then
         self._children = list(chain.from_iterable(self._views))
+        self._attributes = Unwritten(lambda: chain(map(vars, self._all), self._parents), self._holds)
 
     def __bool__(self) -> bool:
+        return (
+            self._as_planned
+            and bool(self._attributes)
+            and not any(self._empty)
+            and all(own == known for own, known in self._filled)
+            and all(map(is_, map(type, self._inner), self._kinds))
+        )
+
+    def _holds(self) -> bool:
+        """Whether the attributes of all modules, and the submodules, are those that were here."""
         try:
             return (
-                self._as_planned
-                and all(map(is_, map(vars, self._all), self._spaces))
+                all(map(is_, map(vars, self._all), self._spaces))
                 and all(map(is_, chain.from_iterable(map(_REGISTRIES, self._spaces)), self._registries))
                 and list(map(_HOOKS, self._inner_spaces)) == self._hooks
-                and not any(self._empty)
-                and all(own == known for own, known in self._filled)
-                and all(map(is_, map(type, self._inner), self._kinds))
                 and all(map(is_, map(_MODE, self._with_mode), self._modes))
                 and list(map(len, self._parents)) == self._sizes
                 and list(chain.from_iterable(self._parents)) == self._names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, filterfalse
 from operator import is_, itemgetter
 from types import FunctionType, MemberDescriptorType
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from .attribute_reads import ALL, AttributeReads, Outside, Owner, found
+from .dictionary_versions import Unwritten
 from .side_effects import DERIVED
 from .snapshots import IdentityCheck, equal_snapshots, refuse_iterator, slots_of, snapshot, without_references
 from .sources import MISSING
@@ -124,14 +125,46 @@ class _QuickCheck:
             computed = key in slots_of(type(holder)) or (key not in cls.__dict__ and _computes(type(holder)))
             if computed and not isinstance(owner, str):
                 self._looked_up.append((holder, key, value))
-        self._none = list(none.values())
-        self._absent = [(own.keys().isdisjoint, keys) for own, keys in absent.values()]  # a view of what is there then
         there = [*present.values(), *((cls.__dict__, found) for cls, found in of_class.items())]
+        missing = list(absent.values())
+        # Namespaces of classes are no dictionaries, and have no versions.
+        own_spaces = _Spaces(filter(_of_object, there), filter(_of_object, missing), none.values())
+        self._own = Unwritten(lambda: own_spaces.dictionaries, own_spaces.are_as_they_were)
+        self._classes = _Spaces(filterfalse(_of_object, there), filterfalse(_of_object, missing), ())
+
+    def __bool__(self) -> bool:
+        return (
+            bool(self._own)
+            and self._classes.are_as_they_were()
+            and all(holder.__dict__ is own and type(holder) is cls for holder, own, cls in self._spaces)
+            and all(getattr(holder, key, MISSING) is value for holder, key, value in self._looked_up)
+            and all(self._checks)
+        )
+
+
+def _of_object(entry: tuple[Mapping[str, Any], Any]) -> bool:
+    return isinstance(entry[0], dict)
+
+
+class _Spaces:
+    """Dictionaries with the values that were read from them, with keys that they lack, and with keys of no tensor."""
+
+    def __init__(
+        self,
+        present: Iterable[tuple[Mapping[str, Any], dict[str, Any]]],
+        absent: Iterable[tuple[Mapping[str, Any], set[str]]],
+        none: Iterable[tuple[dict[str, Any], str]],
+    ) -> None:
+        there, missing, self._none = list(present), list(absent), list(none)
+        self._absent = [(own.keys().isdisjoint, keys) for own, keys in missing]  # a view of what is there then
         # A key that is there twice: with one alone `itemgetter` would not give a tuple.
         self._reads = [(itemgetter(*found, next(iter(found))), own) for own, found in there]
         self._values = [value for _, found in there for value in (*found.values(), next(iter(found.values())))]
+        every = (own for own, _ in (*there, *missing, *self._none))
+        self.dictionaries: list[Any] = list({id(own): own for own in every}.values())
 
-    def __bool__(self) -> bool:
+    def are_as_they_were(self) -> bool:
+        """Whether all is found as it was here."""
         for is_disjoint, keys in self._absent:
             if not is_disjoint(keys):
                 return False
@@ -142,12 +175,7 @@ class _QuickCheck:
             found = chain.from_iterable([read(own) for read, own in self._reads])
         except KeyError:
             return False
-        return (
-            all(map(is_, found, self._values))
-            and all(holder.__dict__ is own and type(holder) is cls for holder, own, cls in self._spaces)
-            and all(getattr(holder, key, MISSING) is value for holder, key, value in self._looked_up)
-            and all(self._checks)
-        )
+        return all(map(is_, found, self._values))
 
 
 def _computes(cls: type) -> bool:

@@ -45,6 +45,15 @@ def test_it_is_true_of_a_module_left_alone() -> None:
     assert check_of(network())
 
 
+def test_it_is_true_again_once_a_change_was_taken_back() -> None:
+    module = network()
+    check = check_of(module)
+    module[1][1].eval()
+    verdicts = [bool(check)]
+    module[1][1].train()
+    assert [*verdicts, bool(check), bool(check)] == [False, True, True]
+
+
 @pytest.mark.parametrize("root", ["a mode", "a hook"])
 def test_the_root_may_have_another(root: str) -> None:
     module = network()
@@ -91,9 +100,12 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.parametrize("looked", ["before", "never"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_it_is_not_true_after_a_change_of(change: str) -> None:
+def test_it_is_not_true_after_a_change_of(change: str, looked: str) -> None:
     module = network()
     check = check_of(module)
+    if looked == "before":
+        assert check  # from here on it looks only for what was written
     CHANGES[change](module)
     assert not check
