@@ -54,8 +54,16 @@ class Room:
         leaves = (primals[i] for i in self._parameters if self._looks_for_gradients)
         unused = all(leaf.grad is None for leaf in leaves if leaf.is_leaf)
         self.pool.begin(run, self._space, is_unused=unused)
+        if self.pool.is_to_look_outside(self._space):
+            leaves = (primals[i] for i in self._parameters)
+            present = all(leaf.grad is not None for leaf in leaves if leaf.is_leaf)
+            self.pool.look_outside(self._space, self.pool.last_outputs(primals), gradients_present=present)
         if self._space.accumulates:
             run.copied_out = {i: primals[i] for i in self._parameters if primals[i].is_leaf}
+
+    def end(self) -> None:
+        """The backward of a step has ended."""
+        self.pool.end(self._space)
 
     def copy_out(self, gradients: list[torch.Tensor], of: Sequence[torch.Tensor | None]) -> None:
         """Copy the gradients of leaves that have none out of the pool, one after the other, within a stay in it."""
@@ -109,6 +117,8 @@ class Executable:
             token = PartFunction.apply(run, number, token, *later[number - 1])
         outputs = TrainingFunction.apply(run, token, *first)
         passed: tuple[torch.Tensor, ...] = HandoverFunction.apply(run, *outputs)
+        if self.room is not None:
+            self.room.pool.outputs_are(passed)
         pairs = zip(passed, self.used_inside, strict=True)
         run.used_outputs = [weakref.ref(output) for output, used in pairs if used]
         return passed
@@ -258,6 +268,8 @@ class Run:
     def _end(self) -> None:
         """Let go of what only a backward needs, as autograd does: a caller may hold the loss for long."""
         self.running = None
+        if self.executable.room is not None:
+            self.executable.room.end()
         if self.saved is None:
             self.primals, self.versions, self.copied_out, self.retrace = {}, {}, {}, never
 

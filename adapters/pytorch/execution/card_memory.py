@@ -5,8 +5,9 @@ The step's requests are replayed on a model of the allocator, from the state tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -49,6 +50,8 @@ class CardMemory:
         most_reserved_nbytes: the largest of what is reserved where new segments lie above and below the others, and
             where the caller drops the outputs before the next forward and only after it, as a loop that assigns them
             anew does.
+        beyond_nbytes: what ``most_reserved_nbytes`` has in the default pool and that of steps, beyond the blocks that
+            are in use in the default one when a step begins.
         others_nbytes: the blocks that are in use now and have nothing to do with the step; part of the peaks.
     """
 
@@ -58,6 +61,7 @@ class CardMemory:
     allocated_nbytes: int
     reserved_nbytes: int
     most_reserved_nbytes: int
+    beyond_nbytes: int
     others_nbytes: int
 
     @property
@@ -172,16 +176,25 @@ def card_memory(annotated: Annotated, program: Program, space: StepSpace | None,
         its = segment["segment_pool_id"] in serving and segment["stream"] == stream
         (served if its else elsewhere).append(segment)
     known = _settings()
-    pools = _pools(served, known, space, device)
+    last = StepPool.of(device).last_outputs(present.tensors)
+    adds = present.accumulates and bool(present.gradients)
+    empties = space is not None and StepPool.of(device).empties_cache(space, last, gradients_present=adds)
+    pools = _pools(served, known, space, device, empties_cache=empties)
+    last_blocks = pools.default.held_as(last)
     own = {block.address: block for block in pools.blocks((*present.tensors, *present.gradients))}
+    own |= {block.address: block for block in last_blocks}
     others = sum(segment["allocated_size"] for segment in segments) - kept_nbytes
     others -= sum(block.nbytes for block in own.values())
     reserved = sum(segment["total_size"] for segment in segments)
-    peak = _peak(pools, present, trace)
-    most_nbytes = peak.reserved_nbytes
-    for descending, late_outputs in ((False, True), (True, False), (True, True)):
-        state = _pools(served, replace(known, descending=descending), space, device)
-        most_nbytes = max(most_nbytes, _peak(state, present, trace, late_outputs=late_outputs).reserved_nbytes)
+    in_use_nbytes = _prepare(pools, present) - sum(block.nbytes for block in last_blocks)
+    peak = _peak(pools, trace)
+    most_nbytes = 0 if last_blocks else peak.reserved_nbytes
+    for descending, late_outputs in product((False, True), (False, True)):
+        if not (descending or late_outputs or last_blocks):
+            continue  # that is the peak above
+        state = _pools(served, replace(known, descending=descending), space, device, empties_cache=empties)
+        _prepare(state, present)
+        most_nbytes = max(most_nbytes, _peak(state, trace, last, late_outputs=late_outputs).reserved_nbytes)
     return CardMemory(
         min(LARGEST_CONTEXT, max(0, total - free - reserved)),
         kept_nbytes,
@@ -189,6 +202,7 @@ def card_memory(annotated: Annotated, program: Program, space: StepSpace | None,
         peak.allocated_nbytes + sum(segment["allocated_size"] for segment in elsewhere),
         peak.reserved_nbytes + sum(segment["total_size"] for segment in elsewhere),
         most_nbytes + sum(segment["total_size"] for segment in elsewhere),
+        most_nbytes - in_use_nbytes,
         others,
     )
 
@@ -218,7 +232,12 @@ class _Pools(NamedTuple):
 
 
 def _pools(
-    segments: Iterable[dict[str, Any]], known: AllocatorSettings, space: StepSpace | None, device: torch.device
+    segments: Iterable[dict[str, Any]],
+    known: AllocatorSettings,
+    space: StepSpace | None,
+    device: torch.device,
+    *,
+    empties_cache: bool,
 ) -> _Pools:
     """The pools as the segments of a snapshot say; the peaks are of both together."""
     default = from_snapshot(segments, known)
@@ -226,20 +245,25 @@ def _pools(
         return _Pools(default, default)
     pool = StepPool.of(device)
     takes = pool.takes(space)
-    if takes and pool.reserved_nbytes:
+    if empties_cache or (takes and pool.reserved_nbytes):
         default.empty_cache()
     own = fresh(space.segment_nbytes, known) if takes else pool.model(known)
     default.count_with(own)
     return _Pools(default, own, space.segment_nbytes if takes else 0)
 
 
-def _peak(pools: _Pools, present: Present, trace: RequestTrace, *, late_outputs: bool = False) -> Usage:
-    """The peaks of two steps from a state of the allocator (`two_steps`)."""
-    _prepare(pools, present)
+def _peak(
+    pools: _Pools, trace: RequestTrace, last: Mapping[int, int] | None = None, *, late_outputs: bool = False
+) -> Usage:
+    """The peaks of two steps from a state of the allocator (`two_steps`), of outputs that replace the ``last`` ones."""
+    replaced = [] if last is None else pools.default.held_as(last)
+    if not late_outputs:
+        while replaced:
+            pools.default.release(replaced.pop())
     pools.default.reset_peak()
     now, taken = pools.default.now, pools.taken_nbytes
     pools.default.peak.raise_to(Usage(now.requested_nbytes + taken, now.allocated_nbytes + taken, now.reserved_nbytes))
-    two_steps(trace, pools.own, pools.default, late_outputs=late_outputs)
+    two_steps(trace, pools.own, pools.default, late_outputs=late_outputs, replaced=replaced)
     return pools.default.peak
 
 
@@ -254,8 +278,8 @@ def unknown_setting() -> str | None:
     return caching_allocator.unknown_setting(torch_private.cuda_allocator_settings())
 
 
-def _prepare(pools: _Pools, present: Present) -> None:
-    """Bring the pools into the state that the step finds; what others allocate is of the default one."""
+def _prepare(pools: _Pools, present: Present) -> int:
+    """Bring the pools into the state that the step finds; the bytes of the blocks in use in the default one."""
     gradients = pools.blocks(present.gradients)
     allocator = pools.default
     sizes = [tensor.numel() * tensor.element_size() for tensor in present.trained]
@@ -267,6 +291,7 @@ def _prepare(pools: _Pools, present: Present) -> None:
         share = min(1.0, present.states_nbytes / whole - copies)
         for nbytes in sizes:
             allocator.allocate(int(nbytes * share))
+    return sum(block.nbytes for block in allocator.blocks() if block.in_use)
 
 
 def _called(events: Iterable[Event]) -> list[fx.Node]:

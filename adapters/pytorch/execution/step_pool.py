@@ -20,7 +20,7 @@ import atexit
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 from weakref import WeakKeyDictionary
@@ -28,7 +28,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from .. import torch_private
-from ..memory.caching_allocator import AllocatorSettings, CachingAllocator, from_snapshot
+from ..memory.caching_allocator import DEFAULT_POOL, AllocatorSettings, CachingAllocator, from_snapshot
 from .step_space import StepSpace
 
 _LONGEST_WAIT = 13
@@ -73,6 +73,12 @@ class StepPool:
         # For a step that was found to stay within its budget, what the device had reserved then.
         self._served: WeakKeyDictionary[StepSpace, int] = WeakKeyDictionary()
         self._last: weakref.ref[StepSpace] | None = None  # of the step that began last
+        # For a step that was seen to stay within its budget with what is cached outside, what was reserved then.
+        self._fitted: WeakKeyDictionary[StepSpace, int] = WeakKeyDictionary()
+        self._outputs: dict[int, int] = {}  # of the step that began last: bytes by address
+        self._left_nbytes: int | None = None  # what was reserved when the last backward ended
+        # What was reserved when the cache was emptied, until a step fits; and whether other code filled it again.
+        self._emptied_at, self._filled_by_others = 0, False
 
     @classmethod
     def of(cls, device: torch.device) -> StepPool:
@@ -130,6 +136,8 @@ class StepPool:
 
         Steps that run from now on have fillers if this one finds the pool as it was planned for.
         """
+        if space.most_beyond_nbytes is not None and self._left_nbytes is not None:
+            self._filled_by_others |= self._reserved_of_device() > self._left_nbytes
         self.require(space)
         pending = [ref for ref in self._runs if (other := ref()) is not None and other.is_pending]
         self._takes_fillers = is_unused and not pending and space.segment_nbytes <= self._segment_nbytes
@@ -163,6 +171,74 @@ class StepPool:
         # After one of its own kind, a step exceeds its budget by itself, beside a pending one, and may do so again.
         self._segment_nbytes, self._wait = nbytes, wait if self._last is not None and self._last() is space else 1
         self._served[space] = self._reserved_of_device()
+
+    def end(self, space: StepSpace) -> None:
+        """The backward of a step has ended."""
+        if space.most_beyond_nbytes is not None:
+            self._left_nbytes = self._reserved_of_device()
+
+    def outputs_are(self, outputs: Iterable[torch.Tensor]) -> None:
+        """The outputs of the step that began last, which the caller may hold until the next one has returned some."""
+        storages = [output.untyped_storage() for output in outputs]
+        self._outputs = {storage.data_ptr(): storage.nbytes() for storage in storages}
+
+    def last_outputs(self, arguments: Iterable[torch.Tensor]) -> dict[int, int]:
+        """Bytes by address of the outputs that a step may replace that is given these arguments."""
+        kept = {argument.untyped_storage().data_ptr() for argument in arguments}
+        return {address: nbytes for address, nbytes in self._outputs.items() if address not in kept}
+
+    def empties_cache(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> bool:
+        """Whether a step that begins now gives back what is cached in the default pool (`look_outside`)."""
+        if not self.is_to_look_outside(space) or not self._may_help():
+            return False
+        return not self._fits_outside(space, outputs, gradients_present)
+
+    def is_to_look_outside(self, space: StepSpace) -> bool:
+        """Whether it is not known if a step exceeds its budget beside what others left cached in the default pool."""
+        if space.most_beyond_nbytes is None or not self.usable():
+            return False
+        return self._fitted.get(space) != self._reserved_of_device()
+
+    def _fits_outside(self, space: StepSpace, outputs: Mapping[int, int], gradients_present: bool) -> bool:
+        segments = torch_private.cuda_segments(self.device)
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        default = [each for each in segments if each["segment_pool_id"] == DEFAULT_POOL and each["stream"] == stream]
+        own = [each for each in segments if each["segment_pool_id"] == self.id]
+        in_use = any(segment["active_size"] for segment in own)
+        if self.takes(space):
+            own_nbytes = space.reserved_nbytes
+        elif in_use:
+            own_nbytes = max(space.reserved_nbytes, sum(segment["total_size"] for segment in own))
+        else:
+            own_nbytes = space.reserves_in(own, self.id)
+        own_nbytes += space.beyond(default, outputs, gradients_present=gradients_present)
+        return space.most_beyond_nbytes is None or own_nbytes <= space.most_beyond_nbytes
+
+    def look_outside(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> None:
+        """Give back what is cached in the default pool, if a step that has begun exceeds its budget beside it.
+
+        Args:
+            space: that of the step.
+            outputs: the `last_outputs`.
+            gradients_present: whether it adds to gradients outside of the pool.
+        """
+        reserved_nbytes = self._reserved_of_device()
+        if self._fits_outside(space, outputs, gradients_present):
+            self._emptied_at = 0
+        elif self._may_help():
+            self._emptied_at, self._filled_by_others = reserved_nbytes, False
+            torch.cuda.empty_cache()
+        self._fitted[space] = left_nbytes = self._reserved_of_device()
+        if self._served.get(space) == reserved_nbytes:  # of the pool itself nothing was given back
+            self._served[space] = left_nbytes
+
+    def _may_help(self) -> bool:
+        """Whether to empty the cache can keep a step within its budget.
+
+        The temporaries of an optimizer fill it again after each step. They exceed the budget by themselves, and each
+        step would be slower. So the cache is not emptied at the same height again if other code than steps filled it.
+        """
+        return not self._filled_by_others or self._reserved_of_device() > self._emptied_at
 
     def _suits(self, space: StepSpace) -> bool:
         """Whether it is known without a look that a step needs no new segment."""

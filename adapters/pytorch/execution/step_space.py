@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +26,9 @@ class StepSpace:
         settings: those of the allocator that it was planned with.
         accumulates: whether steps leave their gradients outside of the pool, to which the next ones add theirs.
         most_nbytes: what the pool may reserve while it runs, so that its budget holds; None without such a budget.
-        verdicts: by the segments of an idle pool, whether the step stays within its budget there.
+        most_beyond_nbytes: what the pool and the default one may reserve together, beyond the blocks in use in the
+            default one when the step begins; None without such a budget.
+        replayed: by the segments of an idle pool, what it reserves there.
     """
 
     trace: RequestTrace
@@ -34,23 +37,50 @@ class StepSpace:
     settings: AllocatorSettings
     accumulates: bool = False
     most_nbytes: int | None = None
-    verdicts: dict[tuple[tuple[int, str, bool], ...], bool] = field(default_factory=dict)
+    most_beyond_nbytes: int | None = None
+    replayed: dict[tuple[tuple[int, str, bool], ...], int] = field(default_factory=dict)
 
     def is_within(self, segments: list[dict[str, Any]], pool_id: tuple[int, int]) -> bool:
         """Whether two steps in an idle pool of these segments leave it within the budget."""
-        if self.most_nbytes is None:
-            return True
+        return self.most_nbytes is None or self.reserves_in(segments, pool_id) <= self.most_nbytes
+
+    def reserves_in(self, segments: list[dict[str, Any]], pool_id: tuple[int, int]) -> int:
+        """The bytes that two steps reserve in an idle pool of these segments."""
         ordered = sorted(segments, key=lambda segment: int(segment["address"]))
         state = tuple([(each["total_size"], each["segment_type"], each["is_expandable"]) for each in ordered])
-        if state not in self.verdicts:
-            self.verdicts[state] = self._replayed(segments, pool_id) <= self.most_nbytes
-        return self.verdicts[state]
+        if state not in self.replayed:
+            pool = from_snapshot(segments, self.settings, pool_id)
+            two_steps(self.trace, pool, CachingAllocator(self.settings))
+            self.replayed[state] = pool.peak.reserved_nbytes
+        return self.replayed[state]
 
-    def _replayed(self, segments: list[dict[str, Any]], pool_id: tuple[int, int]) -> int:
-        """The bytes that two steps reserve in a pool of these segments."""
-        pool = from_snapshot(segments, self.settings, pool_id)
-        two_steps(self.trace, pool, CachingAllocator(self.settings))
-        return pool.peak.reserved_nbytes
+    def beyond(self, segments: list[dict[str, Any]], outputs: Mapping[int, int], *, gradients_present: bool) -> int:
+        """What the default pool reserves in a step that begins with these segments, beyond its blocks in use.
+
+        Args:
+            segments: those of the default pool.
+            outputs: the last outputs of planned steps, which the step replaces: their bytes by address. Those that are
+                still in use are not counted as such.
+            gradients_present: whether there are gradients to add to, so that none is copied out of the step pool.
+        """
+        orders = (replace(self.settings, descending=descending) for descending in (False, True))
+        return max(self._beyond(from_snapshot(segments, order), outputs, gradients_present) for order in orders)
+
+    def _beyond(self, default: CachingAllocator, outputs: Mapping[int, int], gradients_present: bool) -> int:
+        last = default.held_as(outputs)
+        others_nbytes = default.now.allocated_nbytes - sum(block.nbytes for block in last)
+        copies = {request.key for request in self.trace.after} if gradients_present else ()
+        outside = self.trace.outside.difference(copies)
+        blocks: dict[int, Block | None] = {}
+        for key, nbytes in (request for request in self.trace.step if request.key in outside):
+            if key in self.trace.tangents:  # the forward has returned
+                while last:
+                    default.release(last.pop())
+            if nbytes:
+                blocks[key] = default.allocate(nbytes)
+            else:
+                default.release(blocks.pop(key))
+        return default.peak.reserved_nbytes - others_nbytes
 
 
 def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> tuple[int, int]:
@@ -93,14 +123,20 @@ def reserves(trace: RequestTrace, segment_nbytes: int, settings: AllocatorSettin
 
 
 def two_steps(
-    trace: RequestTrace, pool: CachingAllocator, outside: CachingAllocator, *, late_outputs: bool = False
+    trace: RequestTrace,
+    pool: CachingAllocator,
+    outside: CachingAllocator,
+    *,
+    late_outputs: bool = False,
+    replaced: Iterable[Block] = (),
 ) -> None:
     """Let the pool serve two steps and the release of what they leave, and ``outside`` the rest of their requests.
 
-    With ``late_outputs`` the outputs of a forward are released when the next one has returned.
+    With ``late_outputs`` the outputs of a forward are released when the next one has returned, as are the ones of
+    ``outside`` that the first step has ``replaced``.
     """
     blocks: dict[int, Block | None] = {}
-    waiting: list[tuple[CachingAllocator, Block | None]] = []
+    waiting: list[tuple[CachingAllocator, Block | None]] = [(outside, block) for block in replaced]
     for _ in range(2):
         for key, nbytes in (*trace.step, *trace.after):
             allocator = outside if key in trace.outside else pool

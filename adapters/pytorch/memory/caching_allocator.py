@@ -222,6 +222,11 @@ class CachingAllocator:
         """The block in use at an address, for a state that was read from a snapshot."""
         return self._held.get(address)
 
+    def held_as(self, requests: Mapping[int, int]) -> list[Block]:
+        """The blocks in use at some addresses that were asked for so many bytes."""
+        found = ((self.held_at(address), nbytes) for address, nbytes in requests.items())
+        return [block for block, nbytes in found if block is not None and block.requested_nbytes == nbytes]
+
     def blocks(self) -> list[Block]:
         """The blocks in use and the free ones, by address."""
         free = (block for pool in (self._small, self._large) for _, _, block in pool.free)

@@ -547,7 +547,7 @@ def test_steps_that_take_turns_are_replayed_once_for_each_state_of_the_pool() ->
     for _ in range(5):
         for space in spaces:
             own.require(space)
-    assert [len(space.verdicts) for space in spaces] == [0, 1, 1]
+    assert [len(space.replayed) for space in spaces] == [0, 1, 1]
 
 
 def test_a_step_is_back_within_its_budget_after_gradients_were_left_once() -> None:

@@ -1,0 +1,1 @@
+"""Tests of the pool that planned steps share, and of what lies outside of it."""

@@ -1,0 +1,132 @@
+"""What other steps have left cached outside of the step pool is given back where a step would exceed its budget."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from ogc_plan.adapters.pytorch import predict, within_budget
+from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
+from torch import Tensor, nn
+
+from models.meters.step_meters import clear_gradients
+
+MIB = 1 << 20
+ROWS = (8000, 6400, 5120)
+SPARE = 12 * MIB
+"""What a budget allows beyond the need of the largest step: for fragments between tensors of several shapes."""
+
+MORE_THAN_FITS = 300 * MIB
+
+
+class Projection(nn.Module):
+    """Returns as many rows as a query has, which are large, from a step of about one size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(256, 256) for _ in range(12))
+        self.last = nn.Linear(256, 2048)
+
+    def forward(self, x: Tensor, query: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        rows: Tensor = self.last(query + x.mean(0))
+        return rows
+
+
+class Loop:
+    """Steps of one module within a budget that the largest needs, and ``spare`` bytes; their outputs are dropped."""
+
+    def __init__(self, spare: int = SPARE, **options: Any) -> None:
+        self.x = torch.randn(24576, 256, device="cuda")
+        self.queries = {rows: torch.randn(rows, 256, device="cuda") for rows in ROWS}
+        module = Projection().cuda()
+        found = predict(within_budget(module, (self.x, self.queries[ROWS[0]]), budget="60%", **options)).card
+        assert found is not None
+        gc.collect()
+        StepPool.release_idle()
+        # The queries that a step does not take are there beside it.
+        self.most_nbytes = found.most_reserved_nbytes + spare
+        self.module = within_budget(module, budget=found.step_nbytes + spare, optimizer="none", **options)
+        torch.cuda.reset_peak_memory_stats()
+
+    def step(self, rows: int) -> None:
+        (2 * self.module(self.x, self.queries[rows])).sum().backward()
+        clear_gradients(self.module, ())
+
+    def exceeds(self) -> bool:
+        return torch.cuda.max_memory_reserved() > self.most_nbytes
+
+
+@pytest.fixture
+def emptied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What was reserved each time that the cache was emptied."""
+    found: list[int] = []
+    empty: Callable[[], None] = torch.cuda.empty_cache
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: (found.append(torch.cuda.memory_reserved()), empty()))
+    return found
+
+
+@pytest.mark.parametrize("accumulates", [False, True], ids=["one", "accumulated"])
+def test_steps_of_several_shapes_with_large_outputs_stay_within_their_budget(accumulates: bool) -> None:
+    loop = Loop(grad_accumulation=accumulates)
+    for position in (0, 1, 2, 1, 0, 2, 1, 0):
+        loop.step(ROWS[position])
+    assert not loop.exceeds()
+
+
+def test_a_step_is_planned_for_what_the_outputs_take_that_it_replaces() -> None:
+    loop = Loop(spare=32 * MIB)
+    for rows in reversed(ROWS):  # what the gradients of outputs take is not what the smaller ones before gave back
+        outputs = loop.module(loop.x, loop.queries[rows])  # the last ones are held until these are there
+        (2 * outputs).sum().backward()
+        clear_gradients(loop.module, ())
+    assert not loop.exceeds()
+
+
+def test_a_step_beside_memory_that_the_caller_left_cached_is_within_its_budget() -> None:
+    loop = Loop()
+    loop.step(ROWS[0])
+    torch.empty(MORE_THAN_FITS, dtype=torch.uint8, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    loop.step(ROWS[1])
+    loop.step(ROWS[0])
+    torch.cuda.reset_peak_memory_stats()
+    loop.step(ROWS[0])
+    assert not loop.exceeds()
+
+
+def test_a_step_that_empties_the_cache_reserves_what_is_predicted(emptied: list[int]) -> None:
+    loop = Loop()
+    loop.step(ROWS[0])
+    torch.empty(MORE_THAN_FITS, dtype=torch.uint8, device="cuda")
+    found = predict(loop.module).card
+    assert found is not None
+    before = len(emptied)
+    loop.step(ROWS[0])
+    torch.cuda.reset_peak_memory_stats()
+    loop.step(ROWS[0])
+    assert (len(emptied) > before, torch.cuda.max_memory_reserved()) == (True, found.reserved_nbytes)
+
+
+def test_what_other_code_fills_after_each_step_is_given_back_once(emptied: list[int]) -> None:
+    loop = Loop()
+    loop.step(ROWS[0])
+    emptied.clear()
+    for _ in range(10):
+        loop.step(ROWS[0])
+        torch.empty(MORE_THAN_FITS, dtype=torch.uint8, device="cuda")
+    assert len(emptied) == 1
+
+
+def test_nothing_is_given_back_where_it_fits(emptied: list[int]) -> None:
+    loop = Loop(spare=2 * MORE_THAN_FITS)
+    loop.step(ROWS[0])
+    emptied.clear()
+    for _ in range(3):
+        torch.empty(MORE_THAN_FITS, dtype=torch.uint8, device="cuda")
+        loop.step(ROWS[0])
+    assert emptied == []
