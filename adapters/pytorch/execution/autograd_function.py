@@ -53,8 +53,7 @@ class Room:
         """Have the space for a step that begins."""
         leaves = (primals[i] for i in self._parameters if self._looks_for_gradients)
         unused = all(leaf.grad is None for leaf in leaves if leaf.is_leaf)
-        self.pool.begin(run, self._space, is_unused=unused)
-        if self.pool.is_to_look_outside(self._space):
+        if self.pool.begin(run, self._space, is_unused=unused):
             leaves = (primals[i] for i in self._parameters)
             present = all(leaf.grad is not None for leaf in leaves if leaf.is_leaf)
             self.pool.look_outside(self._space, self.pool.last_outputs(primals), gradients_present=present)

@@ -76,9 +76,10 @@ class StepPool:
         # For a step that was seen to stay within its budget with what is cached outside, what was reserved then.
         self._fitted: WeakKeyDictionary[StepSpace, int] = WeakKeyDictionary()
         self._outputs: dict[int, int] = {}  # of the step that began last: bytes by address
-        self._left_nbytes: int | None = None  # what was reserved when the last backward ended
-        # What was reserved when the cache was emptied, until a step fits; and whether other code filled it again.
+        # What was reserved when the cache was emptied, until a step fits; whether other code than steps has filled it
+        # since; and what was reserved when the last backward since then ended.
         self._emptied_at, self._filled_by_others = 0, False
+        self._left_nbytes: int | None = None
 
     @classmethod
     def of(cls, device: torch.device) -> StepPool:
@@ -127,22 +128,27 @@ class StepPool:
 
     def takes(self, space: StepSpace) -> bool:
         """Whether a step that begins now would empty the pool and take a new segment."""
-        if self._suits(space) or self._waited + 1 < self._wait or self._in_use():
+        if self._suits(space, self._reserved_of_device()) or self._waited + 1 < self._wait or self._in_use():
             return False
         return space.segment_nbytes > self._segment_nbytes or not space.is_within(self._segments(), self.id)
 
-    def begin(self, run: PendingStep, space: StepSpace, *, is_unused: bool) -> None:
-        """Have the space for a step that begins. ``is_unused`` is whether no gradients of others live in the pool.
+    def begin(self, run: PendingStep, space: StepSpace, *, is_unused: bool) -> bool:
+        """Have the space for a step that begins; whether to `look_outside` before it runs.
 
-        Steps that run from now on have fillers if this one finds the pool as it was planned for.
+        Steps that run from now on have fillers if this one finds the pool as it was planned for: ``is_unused`` is
+        whether no gradients of others live in it.
         """
-        if space.most_beyond_nbytes is not None and self._left_nbytes is not None:
-            self._filled_by_others |= self._reserved_of_device() > self._left_nbytes
-        self.require(space)
+        reserved_nbytes = self._reserved_of_device() if space.most_nbytes is not None else 0
+        if self._emptied_at and self._left_nbytes is not None:
+            self._filled_by_others |= reserved_nbytes > self._left_nbytes
+        if not self._suits(space, reserved_nbytes):
+            self.require(space)
+            reserved_nbytes = self._reserved_of_device()
         pending = [ref for ref in self._runs if (other := ref()) is not None and other.is_pending]
         self._takes_fillers = is_unused and not pending and space.segment_nbytes <= self._segment_nbytes
         self._runs = [*pending, weakref.ref(run)]
         self._last = weakref.ref(space)
+        return self._is_to_look_outside(space, reserved_nbytes)
 
     def require(self, space: StepSpace) -> None:
         """Have the segment of a step, and no more beside it than its budget allows.
@@ -150,7 +156,7 @@ class StepPool:
         It is not had while tensors live in the pool, nor where memory is short; and a pool that was in use is not
         looked at again in every step.
         """
-        if self._suits(space) or not self.usable():
+        if self._suits(space, self._reserved_of_device()) or not self.usable():
             return
         self._waited += 1
         if self._waited < self._wait:
@@ -174,7 +180,7 @@ class StepPool:
 
     def end(self, space: StepSpace) -> None:
         """The backward of a step has ended."""
-        if space.most_beyond_nbytes is not None:
+        if self._emptied_at and space.most_beyond_nbytes is not None:
             self._left_nbytes = self._reserved_of_device()
 
     def outputs_are(self, outputs: Iterable[torch.Tensor]) -> None:
@@ -189,15 +195,15 @@ class StepPool:
 
     def empties_cache(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> bool:
         """Whether a step that begins now gives back what is cached in the default pool (`look_outside`)."""
-        if not self.is_to_look_outside(space) or not self._may_help():
+        if not self._is_to_look_outside(space, self._reserved_of_device()) or not self._may_help():
             return False
         return not self._fits_outside(space, outputs, gradients_present)
 
-    def is_to_look_outside(self, space: StepSpace) -> bool:
+    def _is_to_look_outside(self, space: StepSpace, reserved_nbytes: int) -> bool:
         """Whether it is not known if a step exceeds its budget beside what others left cached in the default pool."""
-        if space.most_beyond_nbytes is None or not self.usable():
+        if space.most_beyond_nbytes is None or self._fitted.get(space) == reserved_nbytes:
             return False
-        return self._fitted.get(space) != self._reserved_of_device()
+        return self.usable()
 
     def _fits_outside(self, space: StepSpace, outputs: Mapping[int, int], gradients_present: bool) -> bool:
         segments = torch_private.cuda_segments(self.device)
@@ -224,9 +230,9 @@ class StepPool:
         """
         reserved_nbytes = self._reserved_of_device()
         if self._fits_outside(space, outputs, gradients_present):
-            self._emptied_at = 0
+            self._emptied_at, self._left_nbytes = 0, None
         elif self._may_help():
-            self._emptied_at, self._filled_by_others = reserved_nbytes, False
+            self._emptied_at, self._filled_by_others, self._left_nbytes = reserved_nbytes, False, None
             torch.cuda.empty_cache()
         self._fitted[space] = left_nbytes = self._reserved_of_device()
         if self._served.get(space) == reserved_nbytes:  # of the pool itself nothing was given back
@@ -240,11 +246,11 @@ class StepPool:
         """
         return not self._filled_by_others or self._reserved_of_device() > self._emptied_at
 
-    def _suits(self, space: StepSpace) -> bool:
-        """Whether it is known without a look that a step needs no new segment."""
+    def _suits(self, space: StepSpace, reserved_nbytes: int) -> bool:
+        """Whether it is known without a look, from what the device has reserved, that a step needs no new segment."""
         if space.segment_nbytes > self._segment_nbytes:
             return False
-        return space.most_nbytes is None or self._served.get(space) == self._reserved_of_device()
+        return space.most_nbytes is None or self._served.get(space) == reserved_nbytes
 
     def _serves(self, space: StepSpace) -> bool:
         """Whether a step needs no new segment in the idle pool; it is known from then on."""
