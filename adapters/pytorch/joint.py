@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
@@ -115,7 +116,8 @@ def meta(value: Any) -> Any:
     """The `Meta` of a tensor; type and value of anything else."""
     if isinstance(value, torch.Tensor):
         return Meta(tuple(value.shape), value.dtype, value.device, value.stride(), value.requires_grad)
-    return type(value).__name__, repr(value)
+    shown = f"{value.name} {value.value!r}" if isinstance(value, Enum) else repr(value)  # its class may define `repr`
+    return type(value).__name__, shown
 
 
 def is_backward(node: fx.Node) -> bool:

@@ -821,6 +821,11 @@ def share_distributed_state(module: torch.nn.Module, other: torch.nn.Module) -> 
         _composable_state._insert_module_state(other, _composable_state._get_module_state(module))
 
 
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether the module is what ``torch.compile`` made of another one."""
+    return "_orig_mod" in module._modules and type(module).__module__.startswith("torch._dynamo.")
+
+
 def is_sharded(module: torch.nn.Module) -> bool:
     """Whether `fully_shard` was called on the module itself."""
     return _composable_state._get_module_state(module) not in (None, module)

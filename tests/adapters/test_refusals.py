@@ -258,8 +258,93 @@ def test_what_can_be_planned_around_a_refused_module_trains_as_the_advice_says()
 def test_a_module_that_is_compiled_is_refused(path: str) -> None:
     module = nn.Sequential(nn.Linear(6, 6))
     module.get_submodule(path).compile(backend="eager")
-    with pytest.raises(UnsupportedModuleError, match=r"was compiled \(\.compile\(\)\)"):
+    with pytest.raises(UnsupportedModuleError, match=r"is compiled \(torch\.compile\)"):
         planned(module, (torch.randn(4, 6),))
+
+
+def test_a_submodule_that_is_compiled_is_named() -> None:
+    module = nn.Sequential(nn.Linear(6, 6))
+    module[0] = torch.compile(module[0], backend="eager")
+    with pytest.raises(UnsupportedModuleError, match=r"submodule '0' is compiled \(torch\.compile\)"):
+        planned(module, (torch.randn(4, 6),))
+
+
+def test_a_compiled_module_is_refused_when_it_is_bound() -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"the module is compiled .* compile=True"):
+        within_budget(torch.compile(nn.Linear(6, 6), backend="eager"), budget="60%")
+
+
+class Chosen(nn.Module):
+    """One of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, self.one, self.other, (x,)).square().sum()
+
+
+class ChosenByIf(Chosen):
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.one if x.sum() > 0 else self.other)(x).square().sum()
+
+
+class ChosenByWhere(Chosen):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(x.sum() > 0, self.one(x), self.other(x)).square().sum()
+
+
+def test_a_choice_that_torch_makes_is_refused() -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"Chosen calls torch\.cond"):
+        planned(Chosen(), X)
+
+
+@pytest.mark.values
+@pytest.mark.parametrize("kind", [ChosenByIf, ChosenByWhere])
+def test_it_is_planned_as_the_remedy_says(kind: type[Chosen]) -> None:
+    module = kind()
+    assert train(planned(module, X), X) == train(module, X)
+
+
+class Filled(nn.Module):
+    """Rows of a learned number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.value = nn.Linear(6, 6), nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x).index_fill(0, torch.tensor([1, 3]), self.value).square().sum()
+
+
+class FilledByWhere(Filled):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.tensor([False, True, False, True])
+        return torch.where(rows[:, None], self.value, self.linear(x)).square().sum()
+
+
+def test_rows_filled_with_a_learned_number_are_refused() -> None:
+    with pytest.raises(UnsupportedModuleError, match=r"choose by torch\.where\(mask, value, x\)"):
+        planned(Filled(), X)
+
+
+@pytest.mark.values
+def test_they_are_planned_as_the_remedy_says() -> None:
+    module = FilledByWhere()
+    assert train(planned(module, X), X) == train(module, X)
+
+
+class DrawingFrom(nn.Linear):
+    """A linear layer with noise from a generator that it is given."""
+
+    def forward(self, x: Tensor, source: torch.Generator) -> Tensor:
+        return (super().forward(x) + torch.rand(4, 6, generator=source)).square().sum()
+
+
+def test_a_generator_among_the_arguments_is_refused() -> None:
+    with pytest.raises(AdapterError, match=r"argument args\[1\] is a torch._C.Generator"):
+        planned(DrawingFrom(6, 6), (*X, seeded(0)))
 
 
 class Touching(nn.Linear):

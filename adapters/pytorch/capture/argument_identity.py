@@ -1,8 +1,12 @@
-"""Which arguments are one tensor. A forward may ask ``key is query``, and one tensor takes one gradient."""
+"""What a trace does not carry of arguments: that two are one tensor, and constants such as a dtype.
+
+A forward may ask ``key is query``, and one tensor takes one gradient.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import Any
 
 import torch
@@ -10,6 +14,9 @@ from torch import nn
 
 from ..torch_private import pytree
 from .tensor_attributes import attributes_of
+
+_CONSTANTS = (torch.dtype, torch.device, torch.layout, torch.memory_format, Enum)
+"""Classes of arguments that are what they are, and compared by their `repr`, as numbers are."""
 
 Same = tuple[int | str | None, ...]
 """For each argument leaf: the index of an earlier leaf, or the name of a tensor of the module, that is the same tensor;
@@ -34,16 +41,24 @@ def own_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [*module.named_parameters(), *module.named_buffers(), *attributes_of(module).items()]
 
 
-def with_same_tensors(module: nn.Module, forward: Callable[..., Any], same: Same) -> Callable[..., Any]:
-    """``forward`` of ``module``, given one traced tensor where one tensor was given."""
-    if not any(known is not None for known in same):
+def without_constants(leaves: Sequence[Any]) -> list[Any]:
+    """The leaves, with None in place of those that no trace takes and `with_arguments_as_given` puts back."""
+    return [None if isinstance(leaf, _CONSTANTS) else leaf for leaf in leaves]
+
+
+def with_arguments_as_given(
+    module: nn.Module, forward: Callable[..., Any], given: Sequence[Any], same: Same
+) -> Callable[..., Any]:
+    """``forward`` of ``module``, with one traced tensor where one tensor was ``given``, and with its constants."""
+    constants: dict[int | str, Any] = {i: leaf for i, leaf in enumerate(given) if isinstance(leaf, _CONSTANTS)}
+    if not constants and not any(known is not None for known in same):
         return forward
 
-    def given_the_same(*args: Any, **kwargs: Any) -> Any:
+    def as_given(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        known: dict[int | str, Any] = dict(enumerate(leaves))
+        known: dict[int | str, Any] = {**dict(enumerate(leaves)), **constants}
         known.update(own_tensors(module))
         args, kwargs = pytree.tree_unflatten([known[i if s is None else s] for i, s in enumerate(same)], spec)
         return forward(*args, **kwargs)
 
-    return given_the_same
+    return as_given

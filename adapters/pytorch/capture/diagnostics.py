@@ -31,11 +31,14 @@ _RUN_IN_EAGER = (
     attributes_of_tensors.__file__,
 )
 """Code under a forward that raises what eager training would raise."""
+_CHOOSE = ("cond", "while_loop")
+"""Functions of torch that run what a tensor's value chooses."""
 _PASS_THEM = "pass what its forward takes: in args by position, in kwargs by name"
 
 
 _OF_ONE_SIZE = {
     "repeat_interleave": "pass its output_size=",
+    "_unique.default": "instead of index_fill with a value that is learned, choose by torch.where(mask, value, x)",
     "bincount": "count by torch.nn.functional.one_hot(..., number_of_classes).sum(0)",
     "pack_padded_sequence": "pass padded tensors to the recurrent layer, and leave out what it gives for the padding",
     "nonzero": "select by torch.where(condition, ..., ...), which keeps the shape",
@@ -78,6 +81,8 @@ def _untraceable_argument(name: str, leaf: Any) -> AdapterError:
     remedy = "pass tensors, numbers, texts and None in tuples, lists and dicts, or keep it in the module"
     if kind == "numpy.ndarray":
         remedy = "pass torch.from_numpy(...) of it, and convert nothing in the forward"
+    elif isinstance(leaf, torch.Generator):
+        remedy = "draw from torch's own generator, which torch.manual_seed seeds"
     elif kind.startswith("numpy."):
         remedy = "pass float(...) or int(...) of it, or a tensor"
     return AdapterError(f"argument {name} is a {kind}, which a plan cannot take", remedy=remedy)
@@ -165,7 +170,7 @@ def explain_trace_error(
         ) from error
     for name, leaf in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
         traceable = type(leaf).__module__.partition(".")[0] in ("torch", "builtins")
-        if "KNOWN_TYPES" in str(error) and not traceable:
+        if isinstance(leaf, torch.Generator) or ("KNOWN_TYPES" in str(error) and not traceable):
             raise _untraceable_argument(name, leaf) from error
     recurrent = _in_cudnn(module) if "Cannot access data pointer" in str(error) else None
     if recurrent is not None:
@@ -192,6 +197,13 @@ def explain_trace_error(
             if sparse
             else "read it from the module (self.weight); register it as a buffer, or what holds it as a submodule "
             "(nn.ModuleList); or pass it as an argument",
+        ) from error
+    files = [Path(frame.tb_frame.f_code.co_filename) for frame in _frames(error)[0]]
+    chosen = [file.stem for file in files if file.parent.name == "_higher_order_ops" and file.stem in _CHOOSE]
+    if chosen:
+        raise UnsupportedModuleError(
+            f"{type(module).__name__} calls torch.{chosen[0]}{line_of(error)}, and a plan cannot know what that runs",
+            remedy="let a Python `if` on the value of an argument choose, or compute both and choose by torch.where",
         ) from error
     if "mutating a non-functional tensor" in str(error):
         raise UnsupportedModuleError(

@@ -18,7 +18,7 @@ from ..guards.module_attributes import refuse_iterators
 from ..joint import Joint, Primal, meta
 from ..passes.pipeline import run_passes
 from ..torch_private import TracedGraph, pytree
-from .argument_identity import Same, own_tensors, same_tensors
+from .argument_identity import Same, own_tensors, same_tensors, without_constants
 from .calling import Prints
 from .describe import described
 from .diagnostics import (
@@ -85,7 +85,7 @@ def _traced(
     prints: Prints,
 ) -> tuple[Trace, TracedGraph]:
     """Trace the step, and trace it again where the first trace shows that it needs other settings."""
-    args, kwargs = pytree.tree_unflatten(leaves, in_spec)
+    args, kwargs = pytree.tree_unflatten(without_constants(leaves), in_spec)
     names = names_of(args, kwargs)
     eager_dropout = autocast.enabled or any(
         tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors_of(module, leaves)

@@ -23,6 +23,11 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 REGISTRIES = frozenset(key for key, value in nn.Module().__dict__.items() if isinstance(value, dict))
 """The attributes in which a module keeps parameters, buffers, submodules and all that is registered on it."""
 
+_COMPILED = "is compiled (torch.compile), and a plan would run its calls one by one"
+_COMPILE_LATER = (
+    "plan modules that are not compiled; within_budget(model, budget=..., compile=True) compiles one within its budget"
+)
+
 
 def tensors_of(module: nn.Module, leaves: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors among argument leaves, and a module's parameters, buffers and tensor attributes."""
@@ -67,7 +72,7 @@ def check_module(module: nn.Module, args: tuple[Any, ...]) -> None:
 def check_forward(module: nn.Module) -> None:
     """Raise UnsupportedModuleError if the module itself has a forward that a bound one could not have.
 
-    Raises AdapterError if it is a wrapper that runs another one in data parallel.
+    Raises an error if it is a wrapper that runs another one compiled, or in data parallel.
     """
     _refuse_wrapper(module)
     forward = module.__dict__.get("forward")
@@ -86,11 +91,8 @@ def _check_submodule(path: str, child: nn.Module) -> None:
             f"{where} is scripted (torch.jit), and a plan could not see what it reads",
             remedy="plan with the module that it was scripted from",
         )
-    if child._compiled_call_impl is not None:
-        raise UnsupportedModuleError(
-            f"{where} was compiled (.compile()), and a plan would run its calls one by one",
-            remedy="bind before anything is compiled; inside torch.compile a bound module is one graph break",
-        )
+    if child._compiled_call_impl is not None or torch_private.is_compiled(child):
+        raise UnsupportedModuleError(f"{where} {_COMPILED}", remedy=_COMPILE_LATER)
     if RUNNER in child.__dict__:
         raise UnsupportedModuleError(
             f"{where} is bound to a plan already", remedy="bind the original, or the whole, but not both"
@@ -122,7 +124,9 @@ def _check_submodule(path: str, child: nn.Module) -> None:
 
 
 def _refuse_wrapper(module: nn.Module) -> None:
-    """Raise AdapterError for a module that runs another one in data parallel."""
+    """Raise an error for a module that runs another one compiled, or in data parallel."""
+    if torch_private.is_compiled(module):
+        raise UnsupportedModuleError(f"the module {_COMPILED}", remedy=_COMPILE_LATER)
     within = "model.module = within_budget(model.module, ...)"
     if isinstance(module, nn.parallel.DistributedDataParallel):
         raise AdapterError(

@@ -23,7 +23,7 @@ from ..guards.tensors_from_elsewhere import without_tensors_from_elsewhere
 from ..guards.values.argument_values import ValueGuards
 from ..torch_private import TracedGraph, pytree
 from ..unbind import method_of
-from .argument_identity import Same, with_same_tensors
+from .argument_identity import Same, with_arguments_as_given
 from .attributes_of_tensors import refuse_attributes_of_tensors
 from .autocast import eager_autocast
 from .calling import Prints, called_as_a_module
@@ -133,6 +133,7 @@ class Trace:
         self.eager_dropout, self.follow_values, self.memoised = eager_dropout, follow_values, memoised
         self.tangent_strides = tangent_strides
         self.tensors = tensors_of(module, leaves)
+        self._leaves = leaves
         self.outputs = DistinctOutputs(detached)
         self.values = ValueGuards(leaves, names)
         self.reads = AttributeReads()
@@ -161,7 +162,9 @@ class Trace:
         forward = self.values.wrap(self.bare, forward) if self.follow_values else forward
         # Around values, whose mode then sees these tensors first: it knows the values of real ones.
         forward = with_memoised_tensors(forward) if self.memoised else forward
-        self.bare.__dict__["forward"] = self.prints.wrap(with_same_tensors(self.bare, forward, self.same))
+        self.bare.__dict__["forward"] = self.prints.wrap(
+            with_arguments_as_given(self.bare, forward, self._leaves, self.same)
+        )
         with backward_with_memoised_tensors() if self.memoised else nullcontext():
             yield
 

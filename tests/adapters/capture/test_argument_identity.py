@@ -1,7 +1,8 @@
-"""Arguments that are one tensor are traced as one, and which ones are is part of the plan."""
+"""Arguments that are one tensor are traced as one, constants are what they are, and a plan holds for these alone."""
 
 from __future__ import annotations
 
+from enum import Enum, IntEnum
 from typing import Any
 
 import pytest
@@ -71,3 +72,68 @@ def test_another_pattern_is_another_step(planned: str, given: str, message: str)
     module(*arguments(planned, module))
     with pytest.raises(InputMismatchError, match=message):
         module(*arguments(given, module))
+
+
+class Mode(Enum):
+    """Shows nothing of its members."""
+
+    PLAIN = 1
+    SCALED = 2
+
+    def __repr__(self) -> str:
+        return "a mode"
+
+
+class Power(IntEnum):
+    ONE = 1
+    TWO = 2
+
+
+class Configured(nn.Module):
+    """Does what constants among its arguments say: [6, 4] -> []."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, mode: Any = None, *, options: tuple[Any, ...] = ()) -> Tensor:
+        y = self.linear(x)
+        if isinstance(mode, torch.dtype):
+            y = y.to(mode)
+        elif isinstance(mode, torch.device):
+            y = y * torch.ones(4, device=mode)
+        elif isinstance(mode, Mode):
+            y = y.tanh() if mode is Mode.PLAIN else 3 * y
+        elif isinstance(mode, Power):
+            y = y**mode
+        return (y + len([option for option in options if option is torch.channels_last])).square().sum()
+
+
+CONSTANTS: dict[str, tuple[Any, ...]] = {
+    "a dtype": (torch.float64, torch.float32, torch.float64),
+    "a device": (torch.device("cpu"), None),
+    "a member of an enumeration": (Mode.PLAIN, Mode.SCALED, Mode.PLAIN),
+    "a number that is a member": (Power.ONE, Power.TWO),
+}
+
+
+@pytest.mark.values
+@pytest.mark.filterwarnings("ignore:planned .* again")
+@pytest.mark.parametrize("kind", CONSTANTS)
+def test_a_constant_among_the_arguments_is_what_it_is(kind: str) -> None:
+    module, plain, found = bound(Configured()), Configured(), []
+    for net in (module, plain):
+        for mode in CONSTANTS[kind]:
+            loss = net(torch.ones(6, 4), mode, options=(torch.channels_last, torch.strided))
+            loss.backward()
+            found.append([bits(loss), *(bits(parameter.grad) for parameter in net.parameters())])
+            net.zero_grad()
+    assert found[: len(found) // 2] == found[len(found) // 2 :]
+
+
+def test_a_plan_holds_for_its_constants_alone() -> None:
+    given = (torch.ones(6, 4), Mode.PLAIN)
+    module = within_budget(Configured(), given, budget="min", device="cpu", strategy="greedy", on_change="raise")
+    with pytest.raises(InputMismatchError, match=r"Mode.*SCALED 2"):
+        module(torch.ones(6, 4), Mode.SCALED)

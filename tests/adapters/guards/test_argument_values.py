@@ -295,7 +295,8 @@ class Sampling(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         y = super().forward(x)
-        drawn = torch.distributions.Normal(y, F.softplus(y) + 0.1)
+        # `torch.compile` in another test leaves these checks off for all.
+        drawn = torch.distributions.Normal(y, F.softplus(y) + 0.1, validate_args=True)
         plain = torch.distributions.Normal(torch.zeros_like(y), torch.ones_like(y))
         return drawn.rsample().square().mean() + torch.distributions.kl_divergence(drawn, plain).mean()
 
@@ -311,7 +312,19 @@ class Mended(nn.Linear):
         return y.square().sum()
 
 
-CHECKS: dict[str, type[nn.Linear]] = {"an if that raises": Raising, "of a distribution": Sampling}
+class Uncertain(nn.Linear):
+    """Takes a loss that checks the variances that it is given: [n, 16] -> []."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return F.gaussian_nll_loss(y, torch.zeros_like(y), torch.where(y.isfinite(), y.exp(), -1.0))
+
+
+CHECKS: dict[str, type[nn.Linear]] = {
+    "an if that raises": Raising,
+    "of a distribution": Sampling,
+    "of a loss": Uncertain,
+}
 ASSERTED = cpu_only("an assertion that fails on a card ends the process")
 
 

@@ -11,7 +11,7 @@ from types import FrameType
 from ...errors import HERE, TORCH
 
 _NOT_THEIRS = (TORCH, HERE)
-_CHECKS_FOR_THEM = f"{TORCH}/distributions"
+_CHECKS_FOR_THEM = (f"{TORCH}/distributions", f"{TORCH}/nn")
 """Code of torch that asks for the values of a user's tensors only to raise an error."""
 _BETWEEN = ("TO_BOOL", "NOT_TAKEN", "NOP", "CACHE", "EXTENDED_ARG")
 _GOES_ON = ("JUMP", "RETURN", "STORE", "DELETE", "YIELD", "FOR_ITER", "SEND", "SETUP", "BEFORE_WITH", "PUSH_EXC")
