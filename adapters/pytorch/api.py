@@ -13,7 +13,7 @@ from torch import nn
 from ...planner import pipeline
 from ...planner.annotations import dumps
 from ...planner.autodiff.derive import states_nbytes
-from ...planner.costs.devices import Device
+from ...planner.costs.devices import Device, device_named
 from ...planner.costs.profile import OpTimes, StepProfile, applied
 from ...planner.errors import AdapterError, BudgetSyntaxError, UsageError
 from ...planner.model import from_annotation, store_all_timeline
@@ -207,6 +207,8 @@ def within_budget(
     solver.check()
     parse_budget(asked)
     parse_headroom(reserve)
+    pipeline.scope_named(scope)
+    _check_device(device)
     _check_module(model)
     if compile:
         given = {
@@ -272,6 +274,7 @@ def fit(
         True
     """
     asked = _size_text("memory", memory)
+    _check_device(device)
     _check_module(model)
     states, held = _states_of(optimizer, model)
     solver = Solver("optimal", effort, time_limit_s, 0)
@@ -280,6 +283,11 @@ def fit(
         asked, Scope.TOTAL, "0%", (), (), states, grad_accumulation, device, solver, optimizer_memory=held
     )
     return largest_batch(request, original(model), args, dict(kwargs or {}), batch_axis, multiple_of)
+
+
+def _check_device(device: object) -> None:
+    if isinstance(device, str):
+        device_named(device)  # refuses an unknown one now, not in the first step
 
 
 def _check_module(model: object) -> None:

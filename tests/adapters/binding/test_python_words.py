@@ -11,7 +11,7 @@ import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, profile, within_budget
 from ogc_plan.planner import read_device
 from ogc_plan.planner.costs.devices import SPEC_EXAMPLE
-from ogc_plan.planner.errors import OgcPlanError
+from ogc_plan.planner.errors import OgcPlanError, UsageError
 from torch import nn
 
 ARGS = (torch.randn(8, 16),)
@@ -68,6 +68,14 @@ def test_a_refused_argument_is_called_as_python_calls_it(
     with pytest.raises(OgcPlanError) as refused:
         within_budget(network, ARGS, **{"budget": "60%", "device": "cpu", **given})
     assert (says in str(refused.value), "--" in str(refused.value)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "given", [{"device": "abacus"}, {"scope": "all"}, {"optimizer": "hope"}, {"strategy": "magic"}]
+)
+def test_an_unknown_name_is_refused_before_the_first_step(network: nn.Module, given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(given))} '{next(iter(given.values()))}' is unknown"):
+        within_budget(network, budget="60%", **given)
 
 
 @pytest.mark.parametrize("call", [profile, export, bind], ids=["profile", "export", "bind"])
