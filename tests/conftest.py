@@ -52,9 +52,16 @@ def one_registry_of_onnx_functions() -> Iterator[None]:
 
     export = torch.onnx.export
 
+    froze = False
+
     def exported(*args: Any, **kwargs: Any) -> Any:
+        nonlocal froze
         keep_registry()
-        return export(*args, **kwargs)
+        made = export(*args, **kwargs)
+        if not froze:  # with these functions, which a collection would look through
+            froze = True
+            collector.freeze()
+        return made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.onnx, "export", exported)
