@@ -24,14 +24,21 @@ from .argument_sizes import shapes_of
 SIZES = 32
 """How many plans are kept for each that counts, for other sizes alone or another way that random numbers decide."""
 
+MOST_OUTGROWN = 4
+"""How many times a plan is replaced by one that leaves more room for outputs that the caller holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A plan's executor, attached to the module that it was made for; ``varies`` if for a `VaryingStepError`."""
+    """A plan's executor, attached to the module that it was made for.
+
+    ``varies`` if for a `VaryingStepError`. ``outgrown`` is how many plans it has replaced one after the other.
+    """
 
     executor: Executor
     attachment: Attachment
     varies: bool = False
+    outgrown: int = 0
 
     def changed(self) -> ChangedModuleError | None:
         """Why the plan does not hold for its module as it is now, whatever the arguments are."""
@@ -78,6 +85,13 @@ class KeptPlans:
     def add(self, executor: Executor, module: nn.Module, *, varies: bool = False) -> None:
         """Keep a plan for ``module`` as it is now."""
         self._kept.append(Kept(executor, executor.attach(module), varies))
+
+    def replace_last(self, executor: Executor | None, module: nn.Module) -> None:
+        """Keep another plan for the steps of the one used last, which they have outgrown; that one if there is none."""
+        last = self.last
+        made = last.executor if executor is None else executor
+        outgrown = MOST_OUTGROWN if executor is None else last.outgrown + 1
+        self._kept = [*self._kept[:-1], Kept(made, made.attach(module), last.varies, outgrown)]
 
     def step(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

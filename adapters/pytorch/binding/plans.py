@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ....planner.costs.profile import StepProfile
-from ....planner.errors import AdapterError
+from ....planner.errors import AdapterError, InfeasibleBudgetError
 from ....planner.plan_file.record import Plan
 from .. import torch_private
 from ..errors import NoGradientError, warn
@@ -19,7 +19,7 @@ from ..execution.attachment import ChangedDataError, InputMismatchError, Varying
 from ..execution.executor import Executor
 from ..torch_private import pytree
 from .buckets import Buckets
-from .kept_plans import KeptPlans
+from .kept_plans import MOST_OUTGROWN, KeptPlans
 from .make_executor import planned
 from .pickled_plan import plan_from, text_of
 from .request import Request
@@ -45,6 +45,7 @@ class Plans:
         self._asked, self._replans, self._profile = asked, replans, profile
         self._kept, self._buckets = KeptPlans(limit), Buckets(asked)
         self._first: Executor | None = None
+        self._may_outgrow = replans and not asked.bucket  # a plan of a bucket is for steps of several sizes
         self._changes = self._varied = 0  # of data, and from step to step, that were planned for
 
     def _add(self, executor: Executor, module: nn.Module, *, varies: bool = False) -> None:
@@ -123,6 +124,9 @@ class Plans:
         found = self._kept.step(args, kwargs)
         if isinstance(found, tuple):
             executor, checked = found
+            if self._may_outgrow and self._kept.last.outgrown < MOST_OUTGROWN and executor.is_outgrown(checked):
+                self._plan_smaller(module, args, kwargs)
+                return self._run_last(args, kwargs)
             return executor.run(checked)
         fault = found
         if not any(tensor.requires_grad for tensor in (*module.parameters(), *_tensors((args, kwargs)))):
@@ -140,8 +144,7 @@ class Plans:
                 "torch.no_grad()"
             )
             return NOT_PLANNED
-        made = self._kept.last
-        return made.executor.run(made.executor.checked(made.attachment, args, kwargs))
+        return self._run_last(args, kwargs)
 
     def _plan(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], fault: InputMismatchError | None
@@ -169,6 +172,30 @@ class Plans:
             f"planned {type(module).__name__} again in {took_s:.1f} s, as {fault.message}. Its activation peak is "
             f"{executor.plan.peak.activation_nbytes:,} B; {count}{self._hint(fault)}"
         )
+
+    def _plan_smaller(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Put another plan in the place of the one used last, which exceeds the budget beside outputs that are held.
+
+        Where there is none, that one stays.
+        """
+        before, began, executor = self._kept.last.executor, time.perf_counter(), None
+        try:
+            with torch_private.outside_of_modes():
+                executor = planned(replace(self._asked, made=()), module, args, kwargs, None, self._kept.executors)
+        except InfeasibleBudgetError:
+            outcome = "no smaller plan was found, and the step exceeds the budget by these"
+        else:
+            outcome = f"planned it again in {time.perf_counter() - began:.1f} s, with more recomputation"
+            self._first = executor if self._first is before else self._first
+        self._kept.replace_last(executor, module)
+        warn(
+            f"a step of {type(module).__name__} exceeds its budget beside the outputs of the last one, of other sizes, "
+            f"that are still held: {outcome}. Drop outputs before the next forward (del)"
+        )
+
+    def _run_last(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        last = self._kept.last
+        return last.executor.run(last.executor.checked(last.attachment, args, kwargs))
 
     def _hint(self, fault: InputMismatchError) -> str:
         self._changes += isinstance(fault, ChangedDataError)

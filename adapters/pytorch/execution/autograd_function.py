@@ -54,11 +54,21 @@ class Room:
         leaves = (primals[i] for i in self._parameters if self._looks_for_gradients)
         unused = all(leaf.grad is None for leaf in leaves if leaf.is_leaf)
         if self.pool.begin(run, self._space, is_unused=unused):
-            leaves = (primals[i] for i in self._parameters)
-            present = all(leaf.grad is not None for leaf in leaves if leaf.is_leaf)
-            self.pool.look_outside(self._space, self.pool.last_outputs(primals), gradients_present=present)
+            outputs, present = self.pool.last_outputs(primals), self._gradients_present(primals)
+            self.pool.look_outside(self._space, outputs, gradients_present=present)
         if self._space.accumulates:
             run.copied_out = {i: primals[i] for i in self._parameters if primals[i].is_leaf}
+
+    def is_outgrown(self, primals: list[torch.Tensor]) -> bool:
+        """Whether a step exceeds its budget for outputs of the last one that the caller holds."""
+        if not self.pool.is_to_look_outside(self._space):
+            return False
+        outputs, present = self.pool.last_outputs(primals), self._gradients_present(primals)
+        return self.pool.is_outgrown(self._space, outputs, gradients_present=present)
+
+    def _gradients_present(self, primals: list[torch.Tensor]) -> bool:
+        leaves = (primals[i] for i in self._parameters)
+        return all(leaf.grad is not None for leaf in leaves if leaf.is_leaf)
 
     def end(self) -> None:
         """The backward of a step has ended."""

@@ -164,6 +164,10 @@ class Executor:
         attachment.checked_tensors(self._joint.primals, self._metas)
         attachment.check_reads()
 
+    def is_outgrown(self, checked: Checked) -> bool:
+        """Whether the step exceeds its budget on a GPU for outputs of the last one that the caller holds."""
+        return self._executable.room is not None and self._executable.room.is_outgrown(checked.primals)
+
     def run(self, checked: Checked) -> Any:
         """One forward of a step for which the plan holds, with the plan's backward as its history."""
         primals = checked.primals

@@ -195,29 +195,39 @@ class StepPool:
 
     def empties_cache(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> bool:
         """Whether a step that begins now gives back what is cached in the default pool (`look_outside`)."""
-        if not self._is_to_look_outside(space, self._reserved_of_device()) or not self._may_help():
+        if not self.is_to_look_outside(space) or not self._may_help():
             return False
         return not self._fits_outside(space, outputs, gradients_present)
 
-    def _is_to_look_outside(self, space: StepSpace, reserved_nbytes: int) -> bool:
+    def is_to_look_outside(self, space: StepSpace) -> bool:
         """Whether it is not known if a step exceeds its budget beside what others left cached in the default pool."""
+        return space.most_beyond_nbytes is not None and self._is_to_look_outside(space, self._reserved_of_device())
+
+    def _is_to_look_outside(self, space: StepSpace, reserved_nbytes: int) -> bool:
         if space.most_beyond_nbytes is None or self._fitted.get(space) == reserved_nbytes:
             return False
         return self.usable()
 
-    def _fits_outside(self, space: StepSpace, outputs: Mapping[int, int], gradients_present: bool) -> bool:
-        segments = torch_private.cuda_segments(self.device)
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        default = [each for each in segments if each["segment_pool_id"] == DEFAULT_POOL and each["stream"] == stream]
-        own = [each for each in segments if each["segment_pool_id"] == self.id]
-        in_use = any(segment["active_size"] for segment in own)
+    def is_outgrown(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> bool:
+        """Whether a step would exceed its budget for outputs that the caller still holds, whatever is given back."""
+        held = from_snapshot(self._default_segments(), space.settings).held_as(outputs)
+        return bool(held) and not any(
+            self._fits_outside(space, outputs, gradients_present, emptied=emptied) for emptied in (False, True)
+        )
+
+    def _fits_outside(
+        self, space: StepSpace, outputs: Mapping[int, int], gradients_present: bool, *, emptied: bool = False
+    ) -> bool:
+        own = self._segments()
         if self.takes(space):
             own_nbytes = space.reserved_nbytes
-        elif in_use:
+        elif any(segment["active_size"] for segment in own):
             own_nbytes = max(space.reserved_nbytes, sum(segment["total_size"] for segment in own))
         else:
             own_nbytes = space.reserves_in(own, self.id)
-        own_nbytes += space.beyond(default, outputs, gradients_present=gradients_present)
+        own_nbytes += space.beyond(
+            self._default_segments(), outputs, gradients_present=gradients_present, emptied=emptied
+        )
         return space.most_beyond_nbytes is None or own_nbytes <= space.most_beyond_nbytes
 
     def look_outside(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> None:
@@ -262,6 +272,11 @@ class StepPool:
 
     def _segments(self) -> list[dict[str, Any]]:
         return torch_private.pool_segments(self.id, self.device)
+
+    def _default_segments(self) -> list[dict[str, Any]]:
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        segments = torch_private.pool_segments(DEFAULT_POOL, self.device)
+        return [segment for segment in segments if segment["stream"] == stream]
 
     def _reserved_of_device(self) -> int:
         return torch_private.reserved_nbytes(self.device)

@@ -54,7 +54,14 @@ class StepSpace:
             self.replayed[state] = pool.peak.reserved_nbytes
         return self.replayed[state]
 
-    def beyond(self, segments: list[dict[str, Any]], outputs: Mapping[int, int], *, gradients_present: bool) -> int:
+    def beyond(
+        self,
+        segments: list[dict[str, Any]],
+        outputs: Mapping[int, int],
+        *,
+        gradients_present: bool,
+        emptied: bool = False,
+    ) -> int:
         """What the default pool reserves in a step that begins with these segments, beyond its blocks in use.
 
         Args:
@@ -62,9 +69,16 @@ class StepSpace:
             outputs: the last outputs of planned steps, which the step replaces: their bytes by address. Those that are
                 still in use are not counted as such.
             gradients_present: whether there are gradients to add to, so that none is copied out of the step pool.
+            emptied: whether what is cached is given back before.
         """
-        orders = (replace(self.settings, descending=descending) for descending in (False, True))
-        return max(self._beyond(from_snapshot(segments, order), outputs, gradients_present) for order in orders)
+        most = 0
+        for descending in (False, True):
+            default = from_snapshot(segments, replace(self.settings, descending=descending))
+            if emptied:
+                default.empty_cache()
+                default.reset_peak()
+            most = max(most, self._beyond(default, outputs, gradients_present))
+        return most
 
     def _beyond(self, default: CachingAllocator, outputs: Mapping[int, int], gradients_present: bool) -> int:
         last = default.held_as(outputs)

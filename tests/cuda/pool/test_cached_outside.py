@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -57,6 +57,13 @@ class Loop:
         (2 * self.module(self.x, self.queries[rows])).sum().backward()
         clear_gradients(self.module, ())
 
+    def holding(self, turns: Iterable[int]) -> None:
+        """Steps of so many rows, each with the outputs of the one before until its own are there."""
+        for rows in turns:
+            outputs = self.module(self.x, self.queries[rows])
+            (2 * outputs).sum().backward()
+            clear_gradients(self.module, ())
+
     def exceeds(self) -> bool:
         return torch.cuda.max_memory_reserved() > self.most_nbytes
 
@@ -80,11 +87,23 @@ def test_steps_of_several_shapes_with_large_outputs_stay_within_their_budget(acc
 
 def test_a_step_is_planned_for_what_the_outputs_take_that_it_replaces() -> None:
     loop = Loop(spare=32 * MIB)
-    for rows in reversed(ROWS):  # what the gradients of outputs take is not what the smaller ones before gave back
-        outputs = loop.module(loop.x, loop.queries[rows])  # the last ones are held until these are there
-        (2 * outputs).sum().backward()
-        clear_gradients(loop.module, ())
+    loop.holding(reversed(ROWS))  # what the gradients of outputs take is not what the smaller ones before gave back
     assert not loop.exceeds()
+
+
+def test_a_plan_that_was_made_before_makes_room_for_them() -> None:
+    loop = Loop(spare=48 * MIB)
+    with pytest.warns(UserWarning, match=r"exceeds its budget beside the outputs .* planned it again") as warned:
+        loop.holding(ROWS[position] for position in (0, 1, 2, 0, 2, 1, 0))
+    told = [str(each.message) for each in warned if "planned it again" in str(each.message)]
+    assert (loop.exceeds(), len(told) < 4) == (False, True)
+
+
+def test_where_none_makes_room_the_step_says_so_once_and_runs() -> None:
+    loop = Loop()
+    with pytest.warns(UserWarning, match="no smaller plan was found") as warned:
+        loop.holding(ROWS[position] for position in (0, 1, 2, 0, 2, 1, 0))
+    assert len([each for each in warned if "no smaller plan was found" in str(each.message)]) == 1
 
 
 def test_a_step_beside_memory_that_the_caller_left_cached_is_within_its_budget() -> None:
