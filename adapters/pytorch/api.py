@@ -286,8 +286,11 @@ def fit(
 
 
 def _check_device(device: object) -> None:
+    """Raise UsageError or AdapterError for a device that is not known now, and not in the first step."""
     if isinstance(device, str):
-        device_named(device)  # refuses an unknown one now, not in the first step
+        device_named(device)
+    elif device is not None and not isinstance(device, Device):
+        raise AdapterError(f"device is {device!r}", remedy='write the name of one, as device="a100"')
 
 
 def _check_module(model: object) -> None:

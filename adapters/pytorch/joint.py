@@ -116,8 +116,14 @@ def meta(value: Any) -> Any:
     """The `Meta` of a tensor; type and value of anything else."""
     if isinstance(value, torch.Tensor):
         return Meta(tuple(value.shape), value.dtype, value.device, value.stride(), value.requires_grad)
-    shown = f"{value.name} {value.value!r}" if isinstance(value, Enum) else repr(value)  # its class may define `repr`
-    return type(value).__name__, shown
+    return type(value).__name__, _member(value) if isinstance(value, Enum) else repr(value)
+
+
+def _member(value: Enum) -> str:
+    """A member of an enumeration, with the attributes that its class gives it; the class may define ``__repr__``."""
+    cls = type(value)
+    own = {key: held for key, held in vars(value).items() if not key.startswith("_")}
+    return f"{cls.__module__}.{cls.__qualname__}.{value.name} {value.value!r}" + (f" {own!r}" if own else "")
 
 
 def is_backward(node: fx.Node) -> bool:

@@ -16,7 +16,7 @@ from ..torch_private import pytree
 from .tensor_attributes import attributes_of
 
 _CONSTANTS = (torch.dtype, torch.device, torch.layout, torch.memory_format, Enum)
-"""Classes of arguments that are what they are, and compared by their `repr`, as numbers are."""
+"""Classes of arguments that no trace takes, and that a plan is made for, as numbers are."""
 
 Same = tuple[int | str | None, ...]
 """For each argument leaf: the index of an earlier leaf, or the name of a tensor of the module, that is the same tensor;
@@ -42,8 +42,11 @@ def own_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 
 def without_constants(leaves: Sequence[Any]) -> list[Any]:
-    """The leaves, with None in place of those that no trace takes and `with_arguments_as_given` puts back."""
-    return [None if isinstance(leaf, _CONSTANTS) else leaf for leaf in leaves]
+    """The leaves, with a text in place of those that no trace takes and `with_arguments_as_given` puts back.
+
+    Not with None, which dataclasses leave out of their leaves.
+    """
+    return ["" if isinstance(leaf, _CONSTANTS) else leaf for leaf in leaves]
 
 
 def with_arguments_as_given(

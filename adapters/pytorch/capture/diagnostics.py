@@ -31,8 +31,8 @@ _RUN_IN_EAGER = (
     attributes_of_tensors.__file__,
 )
 """Code under a forward that raises what eager training would raise."""
-_CHOOSE = ("cond", "while_loop")
-"""Functions of torch that run what a tensor's value chooses."""
+_CALLS_FOR_VALUES = ("cond", "while_loop", "map", "scan", "associative_scan")
+"""Functions of torch that call others as often as tensors say, or have rows."""
 _PASS_THEM = "pass what its forward takes: in args by position, in kwargs by name"
 
 
@@ -75,6 +75,13 @@ def signature_error(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     return f"{name} needs {' and '.join(map(repr, missing))}, missing from the arguments"
 
 
+def refuse_generators(names: Sequence[str], leaves: Sequence[Any]) -> None:
+    """Raise AdapterError for a generator among the arguments, whose numbers a plan could not draw again."""
+    for name, leaf in zip(names, leaves, strict=True):
+        if isinstance(leaf, torch.Generator):
+            raise _untraceable_argument(name, leaf)
+
+
 def _untraceable_argument(name: str, leaf: Any) -> AdapterError:
     """The error for an argument leaf of a type that cannot be traced."""
     kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
@@ -102,7 +109,8 @@ def _frames(error: BaseException) -> tuple[list[types.TracebackType], int]:
         tb = tb.tb_next
     not_theirs = (*NOT_THE_USERS, f"{Path(pathlib.__file__).parent}/")
     users = [i for i, tb in enumerate(found) if not tb.tb_frame.f_code.co_filename.startswith(not_theirs)]
-    return found, users[-1] if users else -1
+    written = [i for i in users if found[i].tb_frame.f_code.co_filename != "<string>"]  # not made by torch.fx
+    return found, next(iter((written or users)[::-1]), -1)
 
 
 def line_of(error: BaseException) -> str:
@@ -170,7 +178,7 @@ def explain_trace_error(
         ) from error
     for name, leaf in zip(names, pytree.tree_leaves((args, kwargs)), strict=True):
         traceable = type(leaf).__module__.partition(".")[0] in ("torch", "builtins")
-        if isinstance(leaf, torch.Generator) or ("KNOWN_TYPES" in str(error) and not traceable):
+        if "KNOWN_TYPES" in str(error) and not traceable:
             raise _untraceable_argument(name, leaf) from error
     recurrent = _in_cudnn(module) if "Cannot access data pointer" in str(error) else None
     if recurrent is not None:
@@ -199,11 +207,11 @@ def explain_trace_error(
             "(nn.ModuleList); or pass it as an argument",
         ) from error
     files = [Path(frame.tb_frame.f_code.co_filename) for frame in _frames(error)[0]]
-    chosen = [file.stem for file in files if file.parent.name == "_higher_order_ops" and file.stem in _CHOOSE]
-    if chosen:
+    called = [file.stem for file in files if file.parent.name == "_higher_order_ops" and file.stem in _CALLS_FOR_VALUES]
+    if called:
         raise UnsupportedModuleError(
-            f"{type(module).__name__} calls torch.{chosen[0]}{line_of(error)}, and a plan cannot know what that runs",
-            remedy="let a Python `if` on the value of an argument choose, or compute both and choose by torch.where",
+            f"{type(module).__name__} calls torch.{called[0]}{line_of(error)}, and a plan cannot know what that runs",
+            remedy="choose by torch.where, or by a Python `if` on the value of an argument; repeat by a Python loop",
         ) from error
     if "mutating a non-functional tensor" in str(error):
         raise UnsupportedModuleError(

@@ -28,6 +28,7 @@ from .diagnostics import (
     line_of,
     place_of,
     refuse_calls,
+    refuse_generators,
     refuse_several_cards,
     refuse_step_counts,
     taken_from_elsewhere,
@@ -87,6 +88,7 @@ def _traced(
     """Trace the step, and trace it again where the first trace shows that it needs other settings."""
     args, kwargs = pytree.tree_unflatten(without_constants(leaves), in_spec)
     names = names_of(args, kwargs)
+    refuse_generators(names, leaves)
     eager_dropout = autocast.enabled or any(
         tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors_of(module, leaves)
     )

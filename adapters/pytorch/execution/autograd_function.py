@@ -28,7 +28,7 @@ from .hook_guards import guard_hooks
 from .outside_writes import content, read_by_recomputation_alone
 from .partial_backward import Backward, Given, PartialBackwards, full_backward
 from .retrace import Retrace, never
-from .step_pool import StepPool
+from .step_pool import Owner, StepPool, owner_of
 from .step_space import StepSpace
 
 aten = torch.ops.aten
@@ -38,41 +38,53 @@ _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default, at
 
 
 class Room:
-    """What a program requires of a step pool, and where it leaves the gradients of ``parameters``.
+    """What a program requires of a step pool, and where it leaves the gradients of ``trained``.
 
     A plan for steps that accumulate has gradients copied out of the pool where they are not added to others, so that
     each step finds it idle: a copy takes no more memory than what is added does. Those of other plans stay in the pool,
     and with fillers (``filled``) a step is planned for a pool that none is in.
+
+    ``parameters`` and ``trained`` are positions of primals: of all parameters, and of those with a gradient.
     """
 
-    def __init__(self, pool: StepPool, space: StepSpace, parameters: Sequence[int], *, filled: bool) -> None:
-        self.pool, self._space, self._parameters = pool, space, parameters
+    def __init__(
+        self, pool: StepPool, space: StepSpace, parameters: Sequence[int], trained: Sequence[int], *, filled: bool
+    ) -> None:
+        self.pool, self._space, self._parameters, self._trained = pool, space, parameters, trained
         self._looks_for_gradients = filled and not space.accumulates
 
     def begin(self, run: Run, primals: list[torch.Tensor]) -> None:
         """Have the space for a step that begins."""
-        leaves = (primals[i] for i in self._parameters if self._looks_for_gradients)
+        leaves = (primals[i] for i in self._trained if self._looks_for_gradients)
         unused = all(leaf.grad is None for leaf in leaves if leaf.is_leaf)
         if self.pool.begin(run, self._space, is_unused=unused):
-            outputs, present = self.pool.last_outputs(primals), self._gradients_present(primals)
-            self.pool.look_outside(self._space, outputs, gradients_present=present)
+            self.pool.look_outside(
+                self._space, self._replaced_outputs(primals), gradients_present=self._gradients_present(primals)
+            )
         if self._space.accumulates:
-            run.copied_out = {i: primals[i] for i in self._parameters if primals[i].is_leaf}
+            run.copied_out = {i: primals[i] for i in self._trained if primals[i].is_leaf}
 
     def is_outgrown(self, primals: list[torch.Tensor]) -> bool:
         """Whether a step exceeds its budget for outputs of the last one that the caller holds."""
         if not self.pool.is_to_look_outside(self._space):
             return False
-        outputs, present = self.pool.last_outputs(primals), self._gradients_present(primals)
-        return self.pool.is_outgrown(self._space, outputs, gradients_present=present)
+        outputs, present = self._replaced_outputs(primals), self._gradients_present(primals)
+        return bool(outputs) and self.pool.is_outgrown(self._space, outputs, gradients_present=present)
+
+    def outputs_are(self, outputs: Sequence[torch.Tensor], run: Run, primals: list[torch.Tensor]) -> None:
+        """What a step returns, which the next one replaces."""
+        if self._space.most_beyond_nbytes is not None:
+            self.pool.outputs_are(outputs, run, self._owner(primals))
+
+    def _replaced_outputs(self, primals: list[torch.Tensor]) -> dict[int, int]:
+        return self.pool.replaced_outputs(self._owner(primals), primals)
+
+    def _owner(self, primals: list[torch.Tensor]) -> Owner:
+        return owner_of(primals[i] for i in self._parameters)
 
     def _gradients_present(self, primals: list[torch.Tensor]) -> bool:
-        leaves = (primals[i] for i in self._parameters)
+        leaves = (primals[i] for i in self._trained)
         return all(leaf.grad is not None for leaf in leaves if leaf.is_leaf)
-
-    def end(self) -> None:
-        """The backward of a step has ended."""
-        self.pool.end(self._space)
 
     def copy_out(self, gradients: list[torch.Tensor], of: Sequence[torch.Tensor | None]) -> None:
         """Copy the gradients of leaves that have none out of the pool, one after the other, within a stay in it."""
@@ -127,7 +139,7 @@ class Executable:
         outputs = TrainingFunction.apply(run, token, *first)
         passed: tuple[torch.Tensor, ...] = HandoverFunction.apply(run, *outputs)
         if self.room is not None:
-            self.room.pool.outputs_are(passed)
+            self.room.outputs_are(passed, run, primals)
         pairs = zip(passed, self.used_inside, strict=True)
         run.used_outputs = [weakref.ref(output) for output, used in pairs if used]
         return passed
@@ -277,8 +289,6 @@ class Run:
     def _end(self) -> None:
         """Let go of what only a backward needs, as autograd does: a caller may hold the loss for long."""
         self.running = None
-        if self.executable.room is not None:
-            self.executable.room.end()
         if self.saved is None:
             self.primals, self.versions, self.copied_out, self.retrace = {}, {}, {}, never
 

@@ -30,7 +30,7 @@ from ..step.annotate import Annotated, device_of
 from .codegen import Event, EventKind, Pooling, Program, generate
 from .fillers import with_less_reserved
 from .request_trace import RequestTrace, accumulating_trace, request_trace
-from .step_pool import StepPool
+from .step_pool import Owner, StepPool, owner_of
 from .step_space import StepSpace, best_segment, fresh, two_steps
 
 LARGEST_CONTEXT = 1 << 30
@@ -79,6 +79,7 @@ class Present:
         gradients: the gradients that its parameters have.
         trained: the parameters that take one.
         states_nbytes: what an optimizer that has not begun yet will hold for them.
+        owner: the module's identity for the step pool.
         accumulates: whether the step adds to gradients that exist, or that a first step leaves where there are none.
             Otherwise they are dropped before it.
     """
@@ -86,6 +87,7 @@ class Present:
     tensors: tuple[torch.Tensor, ...]
     gradients: tuple[torch.Tensor, ...]
     trained: tuple[torch.Tensor, ...]
+    owner: Owner
     states_nbytes: int = 0
     accumulates: bool = False
 
@@ -101,7 +103,7 @@ class Present:
         own = tuple(parameters)
         gradients = tuple(tensor.grad for tensor in own if tensor.grad is not None)
         trained = tuple(tensor for tensor in own if tensor.requires_grad)
-        return Present((*own, *others), gradients, trained, states_nbytes, accumulates)
+        return Present((*own, *others), gradients, trained, owner_of(own), states_nbytes, accumulates)
 
 
 class Placed(NamedTuple):
@@ -176,7 +178,7 @@ def card_memory(annotated: Annotated, program: Program, space: StepSpace | None,
         its = segment["segment_pool_id"] in serving and segment["stream"] == stream
         (served if its else elsewhere).append(segment)
     known = _settings()
-    last = StepPool.of(device).last_outputs(present.tensors)
+    last = StepPool.of(device).replaced_outputs(present.owner, present.tensors)
     adds = present.accumulates and bool(present.gradients)
     empties = space is not None and StepPool.of(device).empties_cache(space, last, gradients_present=adds)
     pools = _pools(served, known, space, device, empties_cache=empties)

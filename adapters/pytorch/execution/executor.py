@@ -192,6 +192,7 @@ class Executor:
         return Room(
             StepPool.of(device_of(step)),
             self._space,
+            [i for i, primal in enumerate(step.joint.primals) if primal.kind == "parameter"],
             [i for part in self.program.parts for i in part.primals if step.joint.primals[i].kind != "input"],
             filled=any(event.kind is EventKind.FILL for event in events),
         )

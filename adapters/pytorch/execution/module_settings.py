@@ -66,8 +66,7 @@ class QuickCheck:
         self._with_mode, self._modes = [module.__dict__ for module, _ in with_mode], [mode for _, mode in with_mode]
         self._all, self._spaces = list(modules), list(map(vars, modules))
         self._inner_spaces = list(map(vars, self._inner))
-        self._hooks = list(map(_HOOKS, self._inner_spaces))
-        hooks = list(chain.from_iterable(self._hooks))
+        self._hooks = hooks = list(chain.from_iterable(map(_HOOKS, self._inner_spaces)))
         self._filled = [(own, dict(own)) for own in hooks if own]
         self._registries = list(chain.from_iterable(map(_REGISTRIES, self._spaces)))
         homes = [module._modules for module in modules]
@@ -93,7 +92,7 @@ class QuickCheck:
             return (
                 all(map(is_, map(vars, self._all), self._spaces))
                 and all(map(is_, chain.from_iterable(map(_REGISTRIES, self._spaces)), self._registries))
-                and list(map(_HOOKS, self._inner_spaces)) == self._hooks
+                and all(map(is_, chain.from_iterable(map(_HOOKS, self._inner_spaces)), self._hooks))
                 and all(map(is_, map(_MODE, self._with_mode), self._modes))
                 and list(map(len, self._parents)) == self._sizes
                 and list(chain.from_iterable(self._parents)) == self._names

@@ -22,6 +22,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any, ClassVar, Protocol
 from weakref import WeakKeyDictionary
 
@@ -36,6 +37,8 @@ _LONGEST_WAIT = 13
 
 A look takes a fraction of a millisecond. A prime: of a cycle of steps that accumulate gradients, it falls on each.
 """
+_FIRST = 4
+"""So many of its first parameters tell a module from another; some may be shared, as embeddings are."""
 
 
 class PendingStep(Protocol):
@@ -45,6 +48,15 @@ class PendingStep(Protocol):
     def is_pending(self) -> bool:
         """Whether it holds memory of the pool."""
         ...
+
+
+Owner = tuple[int, ...]
+"""What tells modules apart that share a pool (`owner_of`)."""
+
+
+def owner_of(parameters: Iterable[torch.Tensor]) -> Owner:
+    """What tells a module with these parameters from others: some of them are its own."""
+    return tuple(map(id, islice(parameters, _FIRST)))
 
 
 class StepPool:
@@ -73,13 +85,13 @@ class StepPool:
         # For a step that was found to stay within its budget, what the device had reserved then.
         self._served: WeakKeyDictionary[StepSpace, int] = WeakKeyDictionary()
         self._last: weakref.ref[StepSpace] | None = None  # of the step that began last
-        # For a step that was seen to stay within its budget with what is cached outside, what was reserved then.
-        self._fitted: WeakKeyDictionary[StepSpace, int] = WeakKeyDictionary()
-        self._outputs: dict[int, int] = {}  # of the step that began last: bytes by address
-        # What was reserved when the cache was emptied, until a step fits; whether other code than steps has filled it
-        # since; and what was reserved when the last backward since then ended.
+        # For a step that was looked at beside what is cached outside, what was reserved then.
+        self._looked: WeakKeyDictionary[StepSpace, int] = WeakKeyDictionary()
+        self._outputs: dict[Owner, tuple[weakref.ref[PendingStep], dict[int, int]]] = {}  # bytes by address
+        # What was reserved when the cache was emptied, until a step fits; what is reserved at most after the step that
+        # it was emptied for; and whether other code has filled it since.
         self._emptied_at, self._filled_by_others = 0, False
-        self._left_nbytes: int | None = None
+        self._foreseen_nbytes: int | None = None
 
     @classmethod
     def of(cls, device: torch.device) -> StepPool:
@@ -106,7 +118,7 @@ class StepPool:
     @property
     def reserved_nbytes(self) -> int:
         """What the pool takes of the device now."""
-        return sum(segment["total_size"] for segment in self._segments())
+        return sum(segment["total_size"] for segment in self.segments())
 
     def usable(self) -> bool:
         """Whether a step that begins now on the current stream would be placed in the pool."""
@@ -124,13 +136,13 @@ class StepPool:
 
     def model(self, settings: AllocatorSettings) -> CachingAllocator:
         """A model of the pool as it is."""
-        return from_snapshot(self._segments(), settings, self.id)
+        return from_snapshot(self.segments(), settings, self.id)
 
     def takes(self, space: StepSpace) -> bool:
         """Whether a step that begins now would empty the pool and take a new segment."""
         if self._suits(space, self._reserved_of_device()) or self._waited + 1 < self._wait or self._in_use():
             return False
-        return space.segment_nbytes > self._segment_nbytes or not space.is_within(self._segments(), self.id)
+        return space.segment_nbytes > self._segment_nbytes or not space.is_within(self.segments(), self.id)
 
     def begin(self, run: PendingStep, space: StepSpace, *, is_unused: bool) -> bool:
         """Have the space for a step that begins; whether to `look_outside` before it runs.
@@ -139,8 +151,9 @@ class StepPool:
         whether no gradients of others live in it.
         """
         reserved_nbytes = self._reserved_of_device() if space.most_nbytes is not None else 0
-        if self._emptied_at and self._left_nbytes is not None:
-            self._filled_by_others |= reserved_nbytes > self._left_nbytes
+        if self._foreseen_nbytes is not None and space.most_nbytes is not None:
+            self._filled_by_others |= reserved_nbytes > self._foreseen_nbytes
+            self._foreseen_nbytes = None
         if not self._suits(space, reserved_nbytes):
             self.require(space)
             reserved_nbytes = self._reserved_of_device()
@@ -178,81 +191,66 @@ class StepPool:
         self._segment_nbytes, self._wait = nbytes, wait if self._last is not None and self._last() is space else 1
         self._served[space] = self._reserved_of_device()
 
-    def end(self, space: StepSpace) -> None:
-        """The backward of a step has ended."""
-        if self._emptied_at and space.most_beyond_nbytes is not None:
-            self._left_nbytes = self._reserved_of_device()
-
-    def outputs_are(self, outputs: Iterable[torch.Tensor]) -> None:
-        """The outputs of the step that began last, which the caller may hold until the next one has returned some."""
+    def outputs_are(self, outputs: Iterable[torch.Tensor], run: PendingStep, owner: Owner) -> None:
+        """The outputs of a step, which the caller may hold until the next one of the same owner has returned some."""
         storages = [output.untyped_storage() for output in outputs]
-        self._outputs = {storage.data_ptr(): storage.nbytes() for storage in storages}
+        self._outputs[owner] = weakref.ref(run), {storage.data_ptr(): storage.nbytes() for storage in storages}
 
-    def last_outputs(self, arguments: Iterable[torch.Tensor]) -> dict[int, int]:
-        """Bytes by address of the outputs that a step may replace that is given these arguments."""
+    def replaced_outputs(self, owner: Owner, arguments: Iterable[torch.Tensor]) -> dict[int, int]:
+        """Bytes by address of the outputs that a step with these arguments replaces: none of a pending step."""
+        reference, outputs = self._outputs.get(owner, (None, {}))
+        run = None if reference is None else reference()
+        if not outputs or (run is not None and run.is_pending):
+            return {}
         kept = {argument.untyped_storage().data_ptr() for argument in arguments}
-        return {address: nbytes for address, nbytes in self._outputs.items() if address not in kept}
+        return {address: nbytes for address, nbytes in outputs.items() if address not in kept}
+
+    def is_to_look_outside(self, space: StepSpace) -> bool:
+        """Whether it is not known if a step exceeds its budget beside what others left cached in the default pool."""
+        return space.most_nbytes is not None and self._is_to_look_outside(space, self._reserved_of_device())
+
+    def _is_to_look_outside(self, space: StepSpace, reserved_nbytes: int) -> bool:
+        if space.most_beyond_nbytes is None or self._looked.get(space) == reserved_nbytes:
+            return False
+        return self.usable()
 
     def empties_cache(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> bool:
         """Whether a step that begins now gives back what is cached in the default pool (`look_outside`)."""
         if not self.is_to_look_outside(space) or not self._may_help():
             return False
-        return not self._fits_outside(space, outputs, gradients_present)
-
-    def is_to_look_outside(self, space: StepSpace) -> bool:
-        """Whether it is not known if a step exceeds its budget beside what others left cached in the default pool."""
-        return space.most_beyond_nbytes is not None and self._is_to_look_outside(space, self._reserved_of_device())
-
-    def _is_to_look_outside(self, space: StepSpace, reserved_nbytes: int) -> bool:
-        if space.most_beyond_nbytes is None or self._fitted.get(space) == reserved_nbytes:
-            return False
-        return self.usable()
+        look = _Look(self, space, outputs, gradients_present)
+        return not look.fits() and look.fits(emptied=True)
 
     def is_outgrown(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> bool:
-        """Whether a step would exceed its budget for outputs that the caller still holds, whatever is given back."""
-        held = from_snapshot(self._default_segments(), space.settings).held_as(outputs)
-        return bool(held) and not any(
-            self._fits_outside(space, outputs, gradients_present, emptied=emptied) for emptied in (False, True)
-        )
-
-    def _fits_outside(
-        self, space: StepSpace, outputs: Mapping[int, int], gradients_present: bool, *, emptied: bool = False
-    ) -> bool:
-        own = self._segments()
-        if self.takes(space):
-            own_nbytes = space.reserved_nbytes
-        elif any(segment["active_size"] for segment in own):
-            own_nbytes = max(space.reserved_nbytes, sum(segment["total_size"] for segment in own))
-        else:
-            own_nbytes = space.reserves_in(own, self.id)
-        own_nbytes += space.beyond(
-            self._default_segments(), outputs, gradients_present=gradients_present, emptied=emptied
-        )
-        return space.most_beyond_nbytes is None or own_nbytes <= space.most_beyond_nbytes
+        """Whether a step exceeds its budget for outputs that the caller still holds, whatever is given back."""
+        look = _Look(self, space, outputs, gradients_present)
+        return look.outputs_are_held and not look.fits() and not look.fits(emptied=True)
 
     def look_outside(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> None:
-        """Give back what is cached in the default pool, if a step that has begun exceeds its budget beside it.
+        """Give back what is cached in the default pool, if a step that has begun fits in its budget only then.
 
         Args:
             space: that of the step.
-            outputs: the `last_outputs`.
+            outputs: the `replaced_outputs`.
             gradients_present: whether it adds to gradients outside of the pool.
         """
         reserved_nbytes = self._reserved_of_device()
-        if self._fits_outside(space, outputs, gradients_present):
-            self._emptied_at, self._left_nbytes = 0, None
-        elif self._may_help():
-            self._emptied_at, self._filled_by_others, self._left_nbytes = reserved_nbytes, False, None
+        look = _Look(self, space, outputs, gradients_present)
+        if look.fits():
+            self._emptied_at = 0
+        elif self._may_help() and look.fits(emptied=True):
+            self._emptied_at, self._filled_by_others = reserved_nbytes, False
+            self._foreseen_nbytes = reserved_nbytes - look.present_nbytes + look.reserves(emptied=True)
             torch.cuda.empty_cache()
-        self._fitted[space] = left_nbytes = self._reserved_of_device()
+        self._looked[space] = left_nbytes = self._reserved_of_device()
         if self._served.get(space) == reserved_nbytes:  # of the pool itself nothing was given back
             self._served[space] = left_nbytes
 
     def _may_help(self) -> bool:
         """Whether to empty the cache can keep a step within its budget.
 
-        The temporaries of an optimizer fill it again after each step. They exceed the budget by themselves, and each
-        step would be slower. So the cache is not emptied at the same height again if other code than steps filled it.
+        What a loss or an optimizer makes fills it again in each step. That exceeds the budget by itself, and each step
+        would be slower. So the cache is not emptied at the same height again if more than the step has filled it.
         """
         return not self._filled_by_others or self._reserved_of_device() > self._emptied_at
 
@@ -264,16 +262,18 @@ class StepPool:
 
     def _serves(self, space: StepSpace) -> bool:
         """Whether a step needs no new segment in the idle pool; it is known from then on."""
-        if space.segment_nbytes > self._segment_nbytes or not space.is_within(self._segments(), self.id):
+        if space.segment_nbytes > self._segment_nbytes or not space.is_within(self.segments(), self.id):
             return False
         self._served[space] = self._reserved_of_device()
         self._wait = 1
         return True
 
-    def _segments(self) -> list[dict[str, Any]]:
+    def segments(self) -> list[dict[str, Any]]:
+        """Those of this pool."""
         return torch_private.pool_segments(self.id, self.device)
 
-    def _default_segments(self) -> list[dict[str, Any]]:
+    def default_segments(self) -> list[dict[str, Any]]:
+        """The segments of the default pool for the current stream."""
         stream = torch.cuda.current_stream(self.device).cuda_stream
         segments = torch_private.pool_segments(DEFAULT_POOL, self.device)
         return [segment for segment in segments if segment["stream"] == stream]
@@ -286,14 +286,14 @@ class StepPool:
             torch.empty(nbytes, dtype=torch.uint8, device=self.device)
 
     def _in_use(self) -> bool:
-        return any(segment["active_size"] for segment in self._segments())
+        return any(segment["active_size"] for segment in self.segments())
 
     def release(self) -> bool:
         """Give the memory of the pool back, unless tensors live in it, a thread runs a step, or a graph is captured."""
         if torch.cuda.is_current_stream_capturing() or not self._busy.acquire(blocking=False):
             return False
         try:
-            segments = self._segments()
+            segments = self.segments()
             grown = any(segment["is_expandable"] for segment in segments)
             idle = not any(segment["active_size"] for segment in segments)
             idle = idle and (not grown or torch_private.frees_expandable_pools())
@@ -344,6 +344,37 @@ class StepPool:
     def entered(self) -> AbstractContextManager[None]:
         """Place what this thread allocates in the pool, where it can be used."""
         return _Stay(self, self._busy)
+
+
+class _Look:
+    """What a step that begins reserves in the default pool, beside what is there, and in its own."""
+
+    def __init__(self, pool: StepPool, space: StepSpace, outputs: Mapping[int, int], gradients_present: bool) -> None:
+        self._space, self._outputs, self._gradients_present = space, outputs, gradients_present
+        own, self._default = pool.segments(), pool.default_segments()
+        self.present_nbytes = sum(segment["total_size"] for segment in (*own, *self._default))
+        if pool.takes(space):
+            self._own_nbytes = space.reserved_nbytes
+        elif any(segment["active_size"] for segment in own):
+            self._own_nbytes = max(space.reserved_nbytes, sum(segment["total_size"] for segment in own))
+        else:
+            self._own_nbytes = space.reserves_in(own, pool.id)
+        found = from_snapshot(self._default, space.settings)
+        held_nbytes = sum(block.nbytes for block in found.held_as(outputs))
+        self.outputs_are_held = held_nbytes > 0
+        self._others_nbytes = found.now.allocated_nbytes - held_nbytes
+
+    def reserves(self, *, emptied: bool = False) -> int:
+        """The bytes of both pools, with or without what is cached."""
+        outside = self._space.reserves_outside(
+            self._default, self._outputs, gradients_present=self._gradients_present, emptied=emptied
+        )
+        return self._own_nbytes + outside
+
+    def fits(self, *, emptied: bool = False) -> bool:
+        """Whether the step is within its budget."""
+        most_nbytes = self._space.most_beyond_nbytes
+        return most_nbytes is None or self.reserves(emptied=emptied) - self._others_nbytes <= most_nbytes
 
 
 class _Stay:

@@ -54,7 +54,7 @@ class StepSpace:
             self.replayed[state] = pool.peak.reserved_nbytes
         return self.replayed[state]
 
-    def beyond(
+    def reserves_outside(
         self,
         segments: list[dict[str, Any]],
         outputs: Mapping[int, int],
@@ -62,12 +62,12 @@ class StepSpace:
         gradients_present: bool,
         emptied: bool = False,
     ) -> int:
-        """What the default pool reserves in a step that begins with these segments, beyond its blocks in use.
+        """The bytes that the default pool reserves in a step that begins with these segments.
 
         Args:
             segments: those of the default pool.
-            outputs: the last outputs of planned steps, which the step replaces: their bytes by address. Those that are
-                still in use are not counted as such.
+            outputs: the outputs that the step replaces, of which the caller may hold some until its forward has
+                returned: their bytes by address.
             gradients_present: whether there are gradients to add to, so that none is copied out of the step pool.
             emptied: whether what is cached is given back before.
         """
@@ -77,24 +77,22 @@ class StepSpace:
             if emptied:
                 default.empty_cache()
                 default.reset_peak()
-            most = max(most, self._beyond(default, outputs, gradients_present))
+            self._serve_outside(default, default.held_as(outputs), gradients_present)
+            most = max(most, default.peak.reserved_nbytes)
         return most
 
-    def _beyond(self, default: CachingAllocator, outputs: Mapping[int, int], gradients_present: bool) -> int:
-        last = default.held_as(outputs)
-        others_nbytes = default.now.allocated_nbytes - sum(block.nbytes for block in last)
+    def _serve_outside(self, default: CachingAllocator, replaced: list[Block], gradients_present: bool) -> None:
         copies = {request.key for request in self.trace.after} if gradients_present else ()
         outside = self.trace.outside.difference(copies)
         blocks: dict[int, Block | None] = {}
         for key, nbytes in (request for request in self.trace.step if request.key in outside):
             if key in self.trace.tangents:  # the forward has returned
-                while last:
-                    default.release(last.pop())
+                while replaced:
+                    default.release(replaced.pop())
             if nbytes:
                 blocks[key] = default.allocate(nbytes)
             else:
                 default.release(blocks.pop(key))
-        return default.peak.reserved_nbytes - others_nbytes
 
 
 def best_segment(trace: RequestTrace, settings: AllocatorSettings) -> tuple[int, int]:
