@@ -296,7 +296,7 @@ class ChosenByWhere(Chosen):
 
 
 def test_a_choice_that_torch_makes_is_refused() -> None:
-    with pytest.raises(UnsupportedModuleError, match=r"Chosen calls torch\.cond"):
+    with pytest.raises(UnsupportedModuleError, match=r"Chosen calls torch\.cond at test_refusals\.py:\d+"):
         planned(Chosen(), X)
 
 
@@ -342,9 +342,17 @@ class DrawingFrom(nn.Linear):
         return (super().forward(x) + torch.rand(4, 6, generator=source)).square().sum()
 
 
-def test_a_generator_among_the_arguments_is_refused() -> None:
+class Unused(nn.Linear):
+    """Does not draw from it."""
+
+    def forward(self, x: Tensor, source: torch.Generator) -> Tensor:
+        return super().forward(x).square().sum()
+
+
+@pytest.mark.parametrize("kind", [DrawingFrom, Unused])
+def test_a_generator_among_the_arguments_is_refused(kind: type[nn.Linear]) -> None:
     with pytest.raises(AdapterError, match=r"argument args\[1\] is a torch._C.Generator"):
-        planned(DrawingFrom(6, 6), (*X, seeded(0)))
+        planned(kind(6, 6), (*X, seeded(0)))
 
 
 class Touching(nn.Linear):

@@ -11,7 +11,7 @@ import torch
 from ogc_plan.adapters.pytorch import bind, export, plan_of, profile, within_budget
 from ogc_plan.planner import read_device
 from ogc_plan.planner.costs.devices import SPEC_EXAMPLE
-from ogc_plan.planner.errors import OgcPlanError, UsageError
+from ogc_plan.planner.errors import AdapterError, OgcPlanError, UsageError
 from torch import nn
 
 ARGS = (torch.randn(8, 16),)
@@ -76,6 +76,11 @@ def test_a_refused_argument_is_called_as_python_calls_it(
 def test_an_unknown_name_is_refused_before_the_first_step(network: nn.Module, given: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(given))} '{next(iter(given.values()))}' is unknown"):
         within_budget(network, budget="60%", **given)
+
+
+def test_what_is_no_name_of_a_device_is_refused_then_too(network: nn.Module) -> None:
+    with pytest.raises(AdapterError, match=r"device is device\(type='cpu'\); write the name of one"):
+        within_budget(network, budget="60%", device=torch.device("cpu"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("call", [profile, export, bind], ids=["profile", "export", "bind"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -110,10 +111,23 @@ class Configured(nn.Module):
         return (y + len([option for option in options if option is torch.channels_last])).square().sum()
 
 
+def another() -> type[Enum]:
+    """An enumeration that has the name and the members of another."""
+
+    class Mode(Enum):
+        PLAIN = 1
+        SCALED = 2
+
+    return Mode
+
+
+Other = another()
+
 CONSTANTS: dict[str, tuple[Any, ...]] = {
     "a dtype": (torch.float64, torch.float32, torch.float64),
     "a device": (torch.device("cpu"), None),
     "a member of an enumeration": (Mode.PLAIN, Mode.SCALED, Mode.PLAIN),
+    "a member of another one of that name": (Mode.PLAIN, Other.PLAIN, Mode.PLAIN),
     "a number that is a member": (Power.ONE, Power.TWO),
 }
 
@@ -137,3 +151,50 @@ def test_a_plan_holds_for_its_constants_alone() -> None:
     module = within_budget(Configured(), given, budget="min", device="cpu", strategy="greedy", on_change="raise")
     with pytest.raises(InputMismatchError, match=r"Mode.*SCALED 2"):
         module(torch.ones(6, 4), Mode.SCALED)
+
+
+class Slope(Enum):
+    """Its members have an attribute besides their value."""
+
+    STEEP = 1
+
+    def __init__(self, _: int) -> None:
+        self.factor = 3.0
+
+
+class Sloped(nn.Linear):
+    def forward(self, x: Tensor, slope: Slope) -> Tensor:
+        return (super().forward(x) * slope.factor).square().sum()
+
+
+def test_a_plan_holds_for_the_attributes_of_a_member_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = (torch.ones(6, 4), Slope.STEEP)
+    module = within_budget(Sloped(4, 4), given, budget="min", device="cpu", strategy="greedy", on_change="raise")
+    monkeypatch.setattr(Slope.STEEP, "factor", 2.0)
+    with pytest.raises(InputMismatchError, match=r"'factor': 2\.0"):
+        module(*given)
+
+
+@dataclass
+class Options:
+    """What a dataclass leaves out of its leaves where it is None."""
+
+    shift: Tensor
+    kind: torch.dtype | None = None
+
+
+torch.export.register_dataclass(Options)
+
+
+class WithOptions(nn.Linear):
+    def forward(self, x: Tensor, options: Options) -> Tensor:
+        return (super().forward(x).to(options.kind) + options.shift).square().sum()
+
+
+@pytest.mark.values
+def test_constants_in_a_dataclass_are_what_they_are() -> None:
+    torch.manual_seed(0)
+    plain = WithOptions(4, 4)
+    given = (torch.ones(6, 4), Options(torch.ones(4), torch.float64))
+    found = [bits(net(*given)) for net in (plain, bound(plain))]
+    assert found[0] == found[1]

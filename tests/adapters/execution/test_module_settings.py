@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,16 @@ def test_it_is_true_again_once_a_change_was_taken_back() -> None:
     verdicts = [bool(check)]
     module[1][1].train()
     assert [*verdicts, bool(check), bool(check)] == [False, True, True]
+
+
+def test_a_hook_is_seen_in_registries_that_were_exchanged_before() -> None:
+    module = network()
+    check = check_of(module)
+    assert check
+    module[1][1]._forward_hooks = OrderedDict()
+    assert not check  # another registry, though as empty
+    module[1][1].register_forward_hook(_hook)
+    assert not check
 
 
 @pytest.mark.parametrize("root", ["a mode", "a hook"])

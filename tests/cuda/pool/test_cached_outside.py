@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ogc_plan.adapters.pytorch import predict, within_budget
+from ogc_plan.adapters.pytorch import plan_of, predict, within_budget
 from ogc_plan.adapters.pytorch.execution.step_pool import StepPool
 from torch import Tensor, nn
 
@@ -139,6 +139,61 @@ def test_what_other_code_fills_after_each_step_is_given_back_once(emptied: list[
         loop.step(ROWS[0])
         torch.empty(MORE_THAN_FITS, dtype=torch.uint8, device="cuda")
     assert len(emptied) == 1
+
+
+def test_what_a_loss_fills_in_each_step_is_given_back_once(emptied: list[int]) -> None:
+    loop = Loop()
+    loop.step(ROWS[0])
+    emptied.clear()
+    for _ in range(10):
+        rows = loop.module(loop.x, loop.queries[ROWS[0]])
+        torch.empty(MORE_THAN_FITS, dtype=torch.uint8, device="cuda")
+        rows.sum().backward()
+        del rows
+        clear_gradients(loop.module, ())
+    assert len(emptied) == 1
+
+
+def test_nothing_is_given_back_where_that_would_not_help(emptied: list[int]) -> None:
+    loop = Loop()
+    loop.step(ROWS[0])
+    kept = []  # one in each segment, of which the rest cannot be given back
+    for _ in range(20):
+        kept.append(torch.empty(2 * MIB, dtype=torch.uint8, device="cuda"))
+        rest = [torch.empty(9 * MIB, dtype=torch.uint8, device="cuda") for _ in range(2)]
+        del rest
+    emptied.clear()
+    for _ in range(3):
+        loop.step(ROWS[0])
+    assert (emptied, len(kept)) == ([], 20)
+
+
+class Decoder(nn.Module):
+    """A chain without large outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(256, 256) for _ in range(12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.mean(1)
+
+
+def test_the_outputs_of_another_module_are_no_part_of_a_budget() -> None:
+    encoder, decoder, x = nn.Linear(256, 2048).cuda(), Decoder().cuda(), torch.randn(16000, 256, device="cuda")
+    code = torch.randn(16000, 256, device="cuda", requires_grad=True)
+    found = predict(within_budget(decoder, (code,), budget="70%")).card
+    assert found is not None
+    del code
+    gc.collect()
+    StepPool.release_idle()
+    first = within_budget(encoder, budget="4GB", optimizer="none")
+    second = within_budget(decoder, budget=found.step_nbytes, optimizer="none")
+    out = first(x)  # which lives through the step of the decoder
+    second(out.square()[:, :256].contiguous()).sum().backward()
+    assert plan_of(second).peak.activation_nbytes >= plan_of(within_budget(decoder, (x,), budget="60%")).budget.nbytes
 
 
 def test_nothing_is_given_back_where_it_fits(emptied: list[int]) -> None:
