@@ -37,6 +37,8 @@ _LONGEST_WAIT = 13
 
 A look takes a fraction of a millisecond. A prime: of a cycle of steps that accumulate gradients, it falls on each.
 """
+_MOST_LOOKS = 64
+"""So many looks are remembered for a step."""
 _FIRST = 4
 """So many of its first parameters tell a module from another; some may be shared, as embeddings are."""
 
@@ -85,8 +87,9 @@ class StepPool:
         # For a step that was found to stay within its budget, what the device had reserved then.
         self._served: WeakKeyDictionary[StepSpace, int] = WeakKeyDictionary()
         self._last: weakref.ref[StepSpace] | None = None  # of the step that began last
-        # For a step that was looked at beside what is cached outside, what was reserved then.
-        self._looked: WeakKeyDictionary[StepSpace, int] = WeakKeyDictionary()
+        # For a step that was looked at beside what is cached outside, what was reserved then, and after which step.
+        self._looked: WeakKeyDictionary[StepSpace, set[tuple[int, int]]] = WeakKeyDictionary()
+        self._preceding = 0  # the identity of the space of the step before the one that began last
         self._outputs: dict[Owner, tuple[weakref.ref[PendingStep], dict[int, int]]] = {}  # bytes by address
         # What was reserved when the cache was emptied, until a step fits; what is reserved at most after the step that
         # it was emptied for; and whether other code has filled it since.
@@ -160,8 +163,8 @@ class StepPool:
         pending = [ref for ref in self._runs if (other := ref()) is not None and other.is_pending]
         self._takes_fillers = is_unused and not pending and space.segment_nbytes <= self._segment_nbytes
         self._runs = [*pending, weakref.ref(run)]
-        self._last = weakref.ref(space)
-        return self._is_to_look_outside(space, reserved_nbytes)
+        self._preceding, self._last = self._last_number(), weakref.ref(space)
+        return self._is_to_look_outside(space, (reserved_nbytes, self._preceding))
 
     def require(self, space: StepSpace) -> None:
         """Have the segment of a step, and no more beside it than its budget allows.
@@ -207,12 +210,17 @@ class StepPool:
 
     def is_to_look_outside(self, space: StepSpace) -> bool:
         """Whether it is not known if a step exceeds its budget beside what others left cached in the default pool."""
-        return space.most_nbytes is not None and self._is_to_look_outside(space, self._reserved_of_device())
+        if space.most_beyond_nbytes is None:
+            return False
+        return self._is_to_look_outside(space, (self._reserved_of_device(), self._last_number()))
 
-    def _is_to_look_outside(self, space: StepSpace, reserved_nbytes: int) -> bool:
-        if space.most_beyond_nbytes is None or self._looked.get(space) == reserved_nbytes:
+    def _is_to_look_outside(self, space: StepSpace, state: tuple[int, int]) -> bool:
+        if space.most_beyond_nbytes is None or state in self._looked.get(space, ()):
             return False
         return self.usable()
+
+    def _last_number(self) -> int:
+        return 0 if self._last is None else id(self._last())
 
     def empties_cache(self, space: StepSpace, outputs: Mapping[int, int], *, gradients_present: bool) -> bool:
         """Whether a step that begins now gives back what is cached in the default pool (`look_outside`)."""
@@ -242,7 +250,11 @@ class StepPool:
             self._emptied_at, self._filled_by_others = reserved_nbytes, False
             self._foreseen_nbytes = reserved_nbytes - look.present_nbytes + look.reserves(emptied=True)
             torch.cuda.empty_cache()
-        self._looked[space] = left_nbytes = self._reserved_of_device()
+        left_nbytes = self._reserved_of_device()
+        looked = self._looked.setdefault(space, set())
+        if len(looked) >= _MOST_LOOKS:
+            looked.clear()
+        looked.add((left_nbytes, self._preceding))
         if self._served.get(space) == reserved_nbytes:  # of the pool itself nothing was given back
             self._served[space] = left_nbytes
 
