@@ -13,6 +13,7 @@ import itertools
 import logging
 import pickle
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -767,8 +768,11 @@ def quick_check(tensors: Sequence[Any]) -> Callable[..., bool] | None:
 def dictionary_version() -> Callable[[dict[Any, Any]], int] | None:
     """A function of a dictionary, whose result no other has, nor the same one once it was written.
 
-    None where torch has none.
+    None where torch has none. From Python 3.13 on torch has one that cannot be relied on: it is told of writes by
+    CPython, which does not tell of all that set an attribute of an object (seen in 3.13.0).
     """
+    if sys.version_info >= (3, 13):
+        return None
     found: Callable[[dict[Any, Any]], int] | None = getattr(torch._C._dynamo.guards, "dict_version", None)
     return found
 
