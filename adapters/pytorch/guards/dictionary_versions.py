@@ -17,13 +17,13 @@ class Unwritten:
     def __init__(self, dictionaries: Callable[[], Iterable[dict[Any, Any]]], check: Callable[[], bool]) -> None:
         """``dictionaries`` gives what the check looks at, as it is then. Nothing else may change what it finds."""
         self._dictionaries, self._check = dictionaries, check
-        self._version = torch_private.dictionary_version()
+        self._version_of = torch_private.dictionary_version()
         self._known: list[int] | None = None
 
     def __bool__(self) -> bool:
-        if self._version is None:
+        if self._version_of is None:
             return self._check()
-        now = list(map(self._version, self._dictionaries()))  # before the check, which others may write during
+        now = list(map(self._version_of, self._dictionaries()))  # before the check, which others may write during
         if now == self._known:
             return True
         self._known = now if (found := self._check()) else None
