@@ -25,7 +25,15 @@ from models.readme.console import output, searched, unsearched
 from models.readme.file_tables import architectures, published, stressed, trained
 from models.readme.plan_tables import benchmark, headline, in_target, ogc, open_budgets
 from models.readme.retention_picture import draw, plan_of_chain
-from models.readme.training_tables import first_day, planning_times, replayed, reserved_bytes, tight_cards, tutorials
+from models.readme.training_tables import (
+    first_day,
+    host_times,
+    planning_times,
+    replayed,
+    reserved_bytes,
+    tight_cards,
+    tutorials,
+)
 from models.runtimes import onnxruntime
 from models.training import deep_resnet, executor_benchmark, varying_lengths
 
@@ -42,8 +50,8 @@ PAGES = {
     "adapters/inductor/README.md": (),
     "models/README.md": (
         "headline", "benchmark", "open", "target", "ablation", "predicted", "networks", "alternatives", "fidelity",
-        "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "first_day", "reserved",
-        "snapshots", "tight", "planning", "lengths", "profiles", "onnxruntime",
+        "architectures", "published", "stress", "ogc", "deep", "arenas", "tutorials", "first_day", "host_times",
+        "reserved", "snapshots", "tight", "planning", "lengths", "profiles", "onnxruntime",
     ),
 }  # fmt: skip
 """Every page of the repository, and the blocks that stand on it."""
@@ -75,6 +83,7 @@ def from_results() -> dict[str, Callable[[], str]]:
             (deep_resnet.report(record("deep_resnet")), deep_resnet.within(record("deep_resnet_4096")))
         ),
         "first_day": lambda: first_day(record("cuda_day_one")),
+        "host_times": lambda: host_times(record("cuda_host_time")),
         "reserved": lambda: reserved_bytes(record("cuda_reserved")),
         "snapshots": lambda: replayed(record("cuda_snapshots")),
         "tight": lambda: tight_cards(record("cuda_tight_card")),

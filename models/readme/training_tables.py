@@ -32,6 +32,16 @@ def reserved_bytes(record: dict[str, Any]) -> str:
     return reserved_table.summary(record["rows"], record["on"]["card"])
 
 
+def host_times(record: dict[str, Any]) -> str:
+    """The processor time of launching planned steps, in one sentence."""
+    shares = [share for row in record["rows"] for share in row["of_eager"].values()]
+    networks = ", ".join(dict.fromkeys(row["network"] for row in record["rows"]))
+    return (
+        f"To launch a planned step takes {min(shares):.2f} to {max(shares):.2f} times the processor time of eager's: "
+        f"{networks}, storing all and at 60%, in {' and '.join(dict.fromkeys(r['precision'] for r in record['rows']))}."
+    )
+
+
 def replayed(record: dict[str, Any]) -> str:
     """What the model of the allocator gives of what real ones recorded."""
     return summary(record["rows"])
