@@ -51,7 +51,9 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "the default device": lambda: torch.device("meta"),
     "oneDNN": lambda: torch.backends.mkldnn.flags(enabled=not torch.backends.mkldnn.enabled),
     "cuDNN": lambda: torch.backends.cudnn.flags(enabled=not torch.backends.cudnn.enabled),
-    "deterministic algorithms": lambda: changed(torch.use_deterministic_algorithms, True, False),
+    "deterministic algorithms": lambda: changed(
+        torch.use_deterministic_algorithms, not (now := torch.are_deterministic_algorithms_enabled()), now
+    ),
     "attention by flash": lambda: attention("flash"),
     "attention by memory-efficient": lambda: attention("mem_efficient"),
     "attention by plain products": lambda: attention("math"),
