@@ -43,14 +43,14 @@ class FrozenFunctions:
         self._of_code: dict[int, list[weakref.ref[FunctionType]]] = {}
         self._memoised: list[weakref.ref[Any]] = []
         self._seen: list[None] | None = None  # made after the last look: in the lists until more is frozen
-        self._counts = CollectorCounts()
+        self._counts: CollectorCounts | None = None  # since then
 
     def look(self) -> None:
         """Look for what was frozen since the last look; not in a trace, as what is alive is frozen then."""
         if self._seen is None:
             if gc.get_freeze_count() == 0:  # which takes a fraction of a second otherwise: it counts them
                 return
-        elif self._counts.go_on():
+        elif self._counts is not None and self._counts.go_on():
             return
         elif any(each is self._seen for each in gc.get_objects()):
             self._counts = CollectorCounts()
