@@ -192,8 +192,9 @@ def test_the_outputs_of_another_module_are_no_part_of_a_budget() -> None:
     first = within_budget(encoder, budget="4GB", optimizer="none")
     second = within_budget(decoder, budget=found.step_nbytes, optimizer="none")
     out = first(x)  # which lives through the step of the decoder
-    second(out.square()[:, :256].contiguous()).sum().backward()
-    assert plan_of(second).peak.activation_nbytes >= plan_of(within_budget(decoder, (x,), budget="60%")).budget.nbytes
+    out.sum().backward()
+    second(out.detach().square()[:, :256].contiguous().requires_grad_()).sum().backward()
+    assert plan_of(second).peak.activation_nbytes >= plan_of(within_budget(decoder, (x,), budget="50%")).budget.nbytes
 
 
 def test_nothing_is_given_back_where_it_fits(emptied: list[int]) -> None:
